@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON schema (draft 2020-12) of each answer, made of the types in ``shapes.py``."""
+"""The JSON schema (draft 2020-12) of each answer, made of the types in ``shapes.py`` and ``operating_shapes.py``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
 
-from shared_scheduler.answers import shapes
+from shared_scheduler.answers import operating_shapes, shapes
 
 Schema = dict[str, Any]
 
@@ -24,6 +24,13 @@ ANSWERS: Mapping[str, Any] = {
     "fit": shapes.Fit,
     "hosts": shapes.HostAnswers,
     "replay": shapes.Replay,
+    "status": list[operating_shapes.Status],
+    "nodes": list[operating_shapes.Nodes],
+    "reads": list[operating_shapes.Reads],
+    "foreign-changes": list[operating_shapes.ForeignChanges],
+    "resync": list[operating_shapes.Resync],
+    "compare": operating_shapes.Compared,
+    "agreement": operating_shapes.Agreed,
     "error": shapes.Failed,
 }
 PLAIN: Mapping[Any, Schema] = {

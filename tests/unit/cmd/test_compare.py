@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import compare, manage
 from shared_scheduler.nova import source_readers
 from shared_scheduler.novalib import threading_backend
@@ -52,7 +54,9 @@ def run(*arguments: str) -> int:
 
 def test_no_difference_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--format", "json") == 0
-    assert json.loads(capsys.readouterr().out)["differences"] == []
+    told = json.loads(capsys.readouterr().out)
+    Draft202012Validator(schemas()["compare"]).validate(told)
+    assert told["differences"] == []
 
 
 def test_foreign_changes_are_counted_for_each_scheduler_and_no_difference(

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import manage
 from shared_scheduler.service import admin
 
@@ -79,6 +81,7 @@ def test_all_schedulers_are_told_once_and_waited_for(
 def test_programs_get_the_same_as_json(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert resync(sockets, "--format", "json") == 0
     answers = json.loads(capsys.readouterr().out)
+    Draft202012Validator(schemas()["resync"]).validate(answers)
     assert [one["scheduler"] for one in answers] == ["sched1", "sched2"]
     assert {node["result"] for one in answers for node in one["nodes"]} == {"read"}
 

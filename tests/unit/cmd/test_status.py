@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import manage
 from shared_scheduler.service import admin
 from shared_scheduler.sync.read_registry import SOURCES
@@ -210,3 +212,12 @@ def test_a_broker_that_nova_cannot_use_is_one_line_too(tmp_path: Path) -> None:
     assert ended.returncode == 2
     assert "transport_url" in ended.stderr and "rabit" in ended.stderr
     assert ended.stderr.count("\n") == 1 and "secret" not in ended.stderr
+
+
+@pytest.mark.parametrize(("question", "options"), [("reads", ["--reads"]), ("foreign-changes", ["--foreign-changes"])])
+def test_what_programs_get_obeys_its_schema(
+    sockets: Path, capsys: pytest.CaptureFixture[str], question: str, options: list[str]
+) -> None:
+    assert manage.main(["status", "--socket-dir", str(sockets), "--format", "json", *options]) == 0
+
+    Draft202012Validator(schemas()[question]).validate(json.loads(capsys.readouterr().out))

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
+from jsonschema import Draft202012Validator
+
+from shared_scheduler.answers.schema import schemas
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
@@ -16,7 +20,9 @@ from tests.unit.placement.test_known_generation import known
 
 
 def seen(writer: AllocationWriter) -> list[dict[str, Any]]:
-    changes: list[dict[str, Any]] = writer.foreign_changes.report()["changes"]
+    report = {"scheduler": "sched1", "pid": 17, **writer.foreign_changes.report()}
+    Draft202012Validator(schemas()["foreign-changes"]).validate([json.loads(json.dumps(report))])
+    changes: list[dict[str, Any]] = report["changes"]
     return changes
 
 

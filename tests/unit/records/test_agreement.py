@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import manage
 from shared_scheduler.decision.record import Attempt, DecisionRecord
 from shared_scheduler.records import agreement
@@ -100,6 +102,7 @@ def test_a_week_in_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     text = capsys.readouterr().out
 
     # then they are in one table
+    Draft202012Validator(schemas()["agreement"]).validate(told)
     assert told["requests"] == 8
     assert told["results"] == {each.value: 0 for each in Agreement} | {"same": 6, "different": 1, "dropped": 1}
     assert told["reasons"] == [{"result": "different", "reason": "weight", "requests": 1}]

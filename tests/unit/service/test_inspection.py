@@ -14,8 +14,11 @@ from shared_scheduler.answers.schema import schemas
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.protocol.messages import Increment
 from shared_scheduler.service import inspection
+from shared_scheduler.service.cell_channel import CellChannel
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.mode import CurrentMode, Mode
+from shared_scheduler.transport.channel import Channel
+from tests.support.memory_bus import MemoryBus
 from tests.unit.core.scheduler_driver import SchedulerDriver, request
 
 MODE = CurrentMode(Mode.ACTIVE)
@@ -57,8 +60,8 @@ def test_all_nodes_are_reported_a_few_at_a_time(question: str, monkeypatch: pyte
 class Still:
     """In the engine's place: a core, and the counters of its edges."""
 
-    def __init__(self, driver: SchedulerDriver) -> None:
-        self.driver, self.channels, self.in_flight = driver, dict[str, Any](), 4
+    def __init__(self, driver: SchedulerDriver, channels: dict[str, CellChannel] | None = None) -> None:
+        self.driver, self.channels, self.in_flight = driver, channels or {}, 4
         self.counters = Counter(requests_answered=5, requests_failed=2)
 
     def clock(self) -> float:
@@ -68,12 +71,26 @@ class Still:
         return question(self.driver.core)
 
 
-def asked(driver: SchedulerDriver, question: str) -> Any:
-    queues = {"records": lambda: 7}
-    answer = inspection.questions(cast(Engine, Still(driver)), "sched1", dict, list, dict, MODE, queues)[question]({})
+def asked(driver: SchedulerDriver, question: str, channels: dict[str, CellChannel] | None = None) -> Any:
+    queues, engine = {"records": lambda: 7}, cast(Engine, Still(driver, channels))
+    answer = inspection.questions(engine, "sched1", dict, list, dict, MODE, queues)[question]({})
     kind = schemas()[question]
-    Draft202012Validator(kind["items"] if question == "top" else kind).validate(answer)
+    Draft202012Validator(kind.get("items", kind)).validate(answer)
     return answer
+
+
+def test_the_status_and_the_nodes_have_the_shapes_that_programs_expect() -> None:
+    # given a node with an agent and a claim, one without an agent, and the connection to a cell
+    driver = SchedulerDriver().with_agents("node-1").without_agents("node-2")
+    driver.ask()
+    channel = CellChannel("cell-1", Channel(MemoryBus().scheduler_endpoint("sched1")), lambda event: None, name="cell1")
+
+    answer = asked(driver, "status", {"cell-1": channel})
+
+    assert (answer["nodes"], answer["freshness"], answer["claims_open"]) == (2, {"fresh": 1, "provisional": 1}, 1)
+    assert answer["cells"]["cell-1"]["name"] == "cell1" and not answer["cells"]["cell-1"]["connected"]
+    rows = asked(driver, "nodes")["nodes"]
+    assert [row["host"] for row in rows] == ["host-1", "host-2"] and all(row["choosable"] for row in rows)
 
 
 def test_top_counts_windows_lags_decisions_and_queues() -> None:

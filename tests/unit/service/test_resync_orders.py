@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from shared_scheduler.answers.schema import schemas
 from shared_scheduler.core.effects import Effect
 from shared_scheduler.core.events import Event
 from shared_scheduler.service.admin import AdminError, AdminServer, ask
@@ -63,6 +65,9 @@ def test_an_order_is_carried_out_and_its_result_can_be_asked_for(
     # then
     assert (after["result"], after["epoch_before"], after["sequence_before"]) == ("read", 1, 1)
     assert (after["epoch"], after["sequence"]) == (1, 5)
+    # and programs find the shape that they expect
+    told = ask(path, "resync-result", host="host-1", order=ORDER)
+    Draft202012Validator(schemas()["resync"]).validate([told])
 
 
 def test_the_result_of_an_order_does_not_repeat_it(path: Path, engine: Stepped) -> None:
