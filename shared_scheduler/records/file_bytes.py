@@ -25,10 +25,11 @@ class FileBytes:
         return self._size
 
     def part(self, start: int, end: int) -> bytes:
-        """The bytes from ``start`` to before ``end``.
+        """The bytes from ``start`` to before ``end`` that are in the file.
 
         :raises OSError: when the file cannot be read
         """
+        start = max(start, 0)
         return os.pread(self._number, max(min(end, self._size) - start, 0), start)
 
     def next_line(self, start: int) -> int:
