@@ -48,6 +48,9 @@ def test_a_record_is_found_by_each_of_its_names_and_by_conditions(url: str) -> N
     for name in ("req-3", "req-global-3", "server-3", "host:cmp2"):
         assert RecordTable(url).find(name) == [kept]
     assert RecordTable(url).last(5, RecordConditions(host="cmp2", reason="größe")) == [kept]
+    several = frozenset({"req-1", "server-1", "server-3"})
+    assert numbers(RecordTable(url).last(5, RecordConditions(names=several))) == [1, 3]
+    assert RecordTable(url).last(5, RecordConditions(host="cmp2", names=several)) == [kept]
 
 
 def test_a_record_that_the_database_refuses_costs_no_other(url: str) -> None:
