@@ -11,6 +11,7 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core import ordered_resyncs
 from shared_scheduler.core.ordered_resyncs import ResyncState
+from shared_scheduler.core.step import Step
 from shared_scheduler.protocol.messages import Reason, Resync, Verdict
 from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, claims_in, host_of, node_read, of_kind, snapshot
 
@@ -151,6 +152,47 @@ def test_orders_for_many_hosts_are_limited_together() -> None:
     driver = listed(SchedulerDriver().with_agents(*nodes), *nodes)
     sent = sum(len(asked_agents(order(driver, host_of(node))[1])) for node in nodes)
     assert sent == ordered_resyncs.ORDERS_BURST
+
+
+def test_a_host_that_only_the_common_limit_refused_may_be_named_again_at_once() -> None:
+    # given so many orders that the next one is refused
+    nodes = [f"node-{number}" for number in range(int(ordered_resyncs.ORDERS_BURST) + 1)]
+    driver = listed(SchedulerDriver().with_agents(*nodes), *nodes)
+    for node in nodes[:-1]:
+        order(driver, host_of(node))
+    last = nodes[-1]
+    refused, _ = order(driver, host_of(last))
+    assert state(driver, refused, last) is None
+    # when there is room again, a moment later
+    driver.now += 1.5 / ordered_resyncs.ORDERS_PER_S
+    name, effects = order(driver, host_of(last))
+    # then this host, which nobody has read, is read
+    assert len(asked_agents(effects)) == 1 and state(driver, name, last) is ResyncState.WAITING
+
+
+def test_a_loop_over_one_host_leaves_room_for_the_others() -> None:
+    driver = listed(SchedulerDriver().with_agents("node-1", "node-2"), "node-1", "node-2")
+    for _ in range(100):
+        order(driver, "host-1")
+    name, _ = order(driver, "host-2")
+    assert state(driver, name, "node-2") is ResyncState.WAITING
+
+
+def test_the_agent_reads_placement_also_if_the_order_had_to_wait_for_the_limit_of_resyncs(
+    driver: SchedulerDriver,
+) -> None:
+    # given a scheduler that has used all its resyncs for other nodes
+    step = Step(driver.now, "others")
+    while driver.core.nodes.ask_to_check_placement(step, "node-2"):
+        pass
+    # when
+    _, effects = order(driver)
+    assert asked_agents(effects) == []
+    # then
+    asked = asked_agents(driver.wait(5))
+    assert asked[0].node == "node-1" and asked[0].recheck
+    # and once is enough: an agent that cannot read Placement answers the next one
+    assert not any(one.recheck for one in asked[1:])
 
 
 def test_a_host_that_no_database_has_is_not_asked(driver: SchedulerDriver) -> None:

@@ -209,6 +209,7 @@ class ChannelMachine(RuleBasedStateMachine):
             self.all_arrive()
             if self.window.freshness is WindowFreshness.FRESH and self.copy.parts == self.published():
                 break
+        assert not self.window.is_distrusted, "a snapshot that an operator wants is asked for no more"
         assert self.window.freshness is WindowFreshness.FRESH
         assert self.copy.parts == self.published()
         assert self.window.counters.resyncs_asked - asked_before <= 16, "a storm"

@@ -42,7 +42,7 @@ def test_a_request_that_is_lost_is_repeated(fresh: Receiver) -> None:
 
 def test_a_heartbeat_with_an_equal_digest_is_not_the_answer(fresh: Receiver) -> None:
     distrusted(fresh).take(heartbeat(5))
-    assert fresh.window.freshness is WindowFreshness.FRESH
+    assert fresh.window.freshness is WindowFreshness.SUSPECT
     assert fresh.window.is_distrusted
     assert fresh.take(snapshot(5)) == ["snapshot 1.5"]
 
@@ -83,3 +83,32 @@ def test_a_copy_that_was_behind_before_a_silence_gets_a_snapshot_and_what_follow
     # then
     assert fresh.take(snapshot(6), increment(7)) == ["snapshot 1.6", "increment 1.7"]
     assert fresh.window.freshness is WindowFreshness.FRESH
+
+
+def test_a_request_that_is_lost_is_repeated_although_a_heartbeat_has_an_equal_digest(fresh: Receiver) -> None:
+    # given a request that the broker loses
+    distrusted(fresh)
+    # when the agent, which knows nothing of it, sends its next heartbeat
+    fresh.take(heartbeat(5))
+    # then
+    assert SNAPSHOT in fresh.wait(limits.RESYNC_TIMEOUT_S + 1)
+
+
+def test_a_request_that_is_lost_is_repeated_although_nothing_is_missing_any_more(fresh: Receiver) -> None:
+    fresh.take(increment(8))
+    distrusted(fresh).take(increment(6), increment(7))
+    assert SNAPSHOT in fresh.wait(limits.RESYNC_TIMEOUT_S + 1)
+
+
+def test_an_agent_that_was_silent_before_it_answered_is_asked_again(fresh: Receiver) -> None:
+    distrusted(fresh).wait(50)
+    assert fresh.window.freshness is WindowFreshness.SILENT
+    fresh.take(heartbeat(5))
+    assert SNAPSHOT in fresh.wait(limits.RESYNC_TIMEOUT_S + 1)
+
+
+def test_a_snapshot_under_way_is_not_asked_for_twice_because_of_a_heartbeat(fresh: Receiver) -> None:
+    distrusted(fresh).take(heartbeat(5))
+    fresh.now += limits.HOLD_S * 2
+    assert fresh.take(heartbeat(5), snapshot(5)) == ["snapshot 1.5"]
+    assert len(fresh.asks) == 1
