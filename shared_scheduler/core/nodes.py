@@ -396,13 +396,13 @@ class Nodes:
             self._record(step, known, NodeChange.SILENT, known.window.epoch, 0)
             step.tell(AgentSilent(known.node, "its agent is silent"))
 
-    def _ask(self, step: Step, known: Node, wish: ResyncWish, recheck: bool = False) -> None:
+    def _ask(self, step: Step, known: Node, wish: ResyncWish) -> None:
         if not known.host:
             self.counters["resyncs_without_host"] += 1
             return
         self._record(step, known, NodeChange.RESYNC, wish.epoch, wish.after_sequence)
         address = self._identity.address(known.cell)
-        message = Resync(known.node, address, wish.epoch, wish.after_sequence, recheck)
+        message = Resync(known.node, address, wish.epoch, wish.after_sequence, wish.recheck)
         step.emit(Send(known.cell, agent_address(known.host), message, cause=step.cause))
 
     # -- the channel
@@ -539,7 +539,7 @@ class Nodes:
         known = self._nodes[node]
         if not known.host or not self._bucket.take(step.now):
             return False
-        self._ask(step, known, ResyncWish(0, 0), recheck=True)
+        self._ask(step, known, ResyncWish(0, 0, recheck=True))
         return True
 
     def distrust(self, step: Step, node: str) -> None:
@@ -551,7 +551,7 @@ class Nodes:
         outcome = known.window.distrust(step.now)
         self._show(known)
         if outcome.resync is not None:
-            self._ask(step, known, outcome.resync, recheck=True)
+            self._ask(step, known, outcome.resync)
         self._arm(known)
 
     # -- freshness of rows

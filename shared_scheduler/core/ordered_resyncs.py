@@ -82,11 +82,15 @@ class OrderedResyncs:
         nodes = self._nodes.of_host(event.host)
         if not nodes:
             return
-        if not self._of_host.take(event.host, step.now) or not self._of_all.take(step.now):
+        if not self._may_order(event.host, step.now):
             self.counters["resyncs_ordered_too_soon"] += 1
             return
         for node in nodes:
             self._begin(step, node, event.cause)
+
+    def _may_order(self, host: str, now: float) -> bool:
+        """Take a token of the host and one of all, or neither."""
+        return not self._of_all.wait_s(now) and self._of_host.take(host, now) and self._of_all.take(now)
 
     def _begin(self, step: Step, node: str, order: str) -> None:
         self._by_node.pop(node, None)

@@ -22,7 +22,8 @@ agent for a resync.  It never applies messages out of order and never skips a mi
 * Before silence: an agent whose heartbeat is overdue (after the part ``limits.ASKED_AFTER`` of ``silent_after_s``) is
   asked for a replay of what follows the copy, ``limits.ASKS_BEFORE_SILENT`` times.  If nothing follows, it answers with
   a heartbeat.  So one lost heartbeat makes no node silent, and heartbeats can be rare.
-* An operator may distrust a copy: a snapshot is asked for at once, and replaces the copy even if it is not newer.
+* An operator may distrust a copy: a snapshot is asked for at once, and replaces the copy even if it is not newer.  No
+  other message ends that, and an agent that was silent meanwhile is asked when it is heard again.
 * Silence: an agent without a message for ``silent_after_s`` is asked nothing; its next message, of any type, shows
   whether the copy is still valid.  If a message after such a silence has an *older* epoch (the clock of the agent was
   set back, or its state was lost), the agent is asked to exceed our epoch.  If our epoch is above
@@ -79,6 +80,9 @@ BEHIND_S = limits.HEARTBEAT_INTERVAL_S / 2
 #: Comparisons of digests of one node: a heartbeat comes every 15 s, and a digest of a large row takes ten milliseconds.
 COMPARISONS_PER_S, COMPARISONS_BURST = 0.5, 5
 
+#: Phases in which a copy that an operator distrusts has to be asked for again.
+_NOT_ASKED = frozenset({WindowPhase.IN_ORDER, WindowPhase.UNVERIFIED})
+
 #: The messages that a window handles.
 NodeMessage = Hello | Snapshot | Increment | Heartbeat | Leave
 
@@ -88,10 +92,14 @@ OwnDigest = Callable[[], int]
 
 @dataclass(frozen=True, slots=True)
 class ResyncWish:
-    """A resync to request: replay after ``after_sequence`` of ``epoch``; epoch 0 requests a snapshot."""
+    """A resync to request: replay after ``after_sequence`` of ``epoch``; epoch 0 requests a snapshot.
+
+    ``recheck``: the agent reads Placement before it answers.
+    """
 
     epoch: int
     after_sequence: int
+    recheck: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +241,7 @@ class MessageWindow:
         "_newest",
         "_overdue_asks",
         "_patient_until_s",
+        "_recheck",
         "_rng",
         "_surpass_again_s",
         "_times",
@@ -284,6 +293,7 @@ class MessageWindow:
         self._delays = 0  # requests in a row that were delayed because there was no token
         self._mismatches = 0  # in a row
         self._distrusted = False  # a snapshot replaces the copy even if it is not newer
+        self._recheck = False  # the next request for a snapshot is the first since then
         self._comparisons: TokenBucket | None = None  # created with the first one
         self._overdue_asks = 0  # since the last message
 
@@ -359,6 +369,8 @@ class MessageWindow:
                 self._take_leave(message, now)
             case Hello():
                 self._take_hello(message, now)
+        if self._distrusted and self.phase in _NOT_ASKED:
+            self._step_distrusted(now)  # what has arrived is not the snapshot
         return self._outcome(applied, now)
 
     def on_tick(self, now: float) -> Outcome:
@@ -406,15 +418,19 @@ class MessageWindow:
     def distrust(self, now: float) -> Outcome:
         """Note that an operator distrusts the copy, and ask for a snapshot; the copy may be used until it arrives.
 
+        The first request makes the agent read Placement, too; an agent that cannot do that answers the next one.
         An agent that has not been heard, or is silent, is not asked.
         """
         self._verified = None
-        is_behind = self.phase is WindowPhase.UNVERIFIED and self.lag > 0
-        self._step(Cause.AHEAD if is_behind else Cause.DISTRUSTED, now)
+        self._step_distrusted(now)
         if self.phase in ASKING:
-            self._distrusted = True
+            self._distrusted = self._recheck = True
             self._ask_at_s = max(now, self._patient_until_s)
         return self._outcome((), now)
+
+    def _step_distrusted(self, now: float) -> None:
+        is_behind = self.phase is WindowPhase.UNVERIFIED and self.lag > 0
+        self._step(Cause.AHEAD if is_behind else Cause.DISTRUSTED, now)
 
     # --- one method for each message -------------------------------------------------------------
 
@@ -461,7 +477,7 @@ class MessageWindow:
         self.sequence = followers[-1].sequence if followers else message.sequence
         self._newest = max(self.sequence, self._early.newest, heard_of)
         self._verified = None
-        self._distrusted = False
+        self._distrusted = self._recheck = False
         self._ask_at_s = None
         self.counters.snapshots_applied += 1
         self.counters.increments_applied += len(followers)
@@ -493,6 +509,8 @@ class MessageWindow:
             self._step(self._compare(heartbeat, now, own_digest), now)
 
     def _compare(self, heartbeat: Heartbeat, now: float, own_digest: OwnDigest) -> Cause:
+        if self._distrusted:
+            return Cause.HEARD  # whatever the digest is, a snapshot replaces the copy
         told = (heartbeat.sequence, told_digest(heartbeat))
         if self._verified == told and now < self._verify_again_s:
             return Cause.VERIFIED
@@ -634,7 +652,8 @@ class MessageWindow:
         if self.phase is WindowPhase.GAP and not self._distrusted:
             assert self.sequence is not None, "a gap needs a copy"
             return ResyncWish(self.epoch, self.sequence)
-        return ResyncWish(0, 0)
+        recheck, self._recheck = self._recheck, False
+        return ResyncWish(0, 0, recheck)
 
     def _may_ask(self, now: float) -> bool:
         """Take a token and a place, or neither."""
@@ -656,4 +675,5 @@ class MessageWindow:
         assert not self.held or self.sequence is None or self._early.oldest > self.sequence + 1
         assert self.phase is not WindowPhase.IN_ORDER or (self.lag == 0 and self.held == 0)
         assert self.phase is not WindowPhase.GAP or self.lag > 0
+        assert not self._distrusted or self.phase not in _NOT_ASKED
         assert self.phase in (WindowPhase.NEW, WindowPhase.LOST, WindowPhase.SILENT) or self.sequence is not None

@@ -10,6 +10,8 @@ from shared_scheduler.protocol.window import ResyncWish, WindowFreshness
 from tests.unit.protocol.window_driver import Receiver, heartbeat, increment, snapshot
 
 SNAPSHOT = ResyncWish(0, 0)
+#: the agent reads Placement before it answers
+FIRST = ResyncWish(0, 0, recheck=True)
 
 
 def distrusted(receiver: Receiver) -> Receiver:
@@ -18,7 +20,7 @@ def distrusted(receiver: Receiver) -> Receiver:
 
 
 def test_a_copy_that_misses_nothing_is_asked_for_at_once_and_may_be_used(fresh: Receiver) -> None:
-    assert distrusted(fresh).asks == [SNAPSHOT]
+    assert distrusted(fresh).asks == [FIRST]
     assert fresh.window.freshness is WindowFreshness.SUSPECT
 
 
@@ -49,7 +51,7 @@ def test_a_heartbeat_with_an_equal_digest_is_not_the_answer(fresh: Receiver) -> 
 
 def test_in_a_gap_a_snapshot_is_asked_for_instead_of_a_replay(fresh: Receiver) -> None:
     fresh.take(increment(8))
-    assert distrusted(fresh).asks == [SNAPSHOT]
+    assert distrusted(fresh).asks == [FIRST]
     # when the missing messages were only late, and arrive first
     fresh.take(increment(6), increment(7))
     # then the snapshot is applied all the same
@@ -69,7 +71,7 @@ def test_it_needs_a_token_like_each_request() -> None:
     bucket.take(receiver.now)
     assert distrusted(receiver).asks == []
     assert receiver.window.counters.resyncs_delayed == 1
-    assert receiver.wait(3)[0] == SNAPSHOT
+    assert receiver.wait(3)[0] == FIRST
 
 
 def test_a_copy_that_was_behind_before_a_silence_gets_a_snapshot_and_what_follows(fresh: Receiver) -> None:
@@ -79,7 +81,7 @@ def test_a_copy_that_was_behind_before_a_silence_gets_a_snapshot_and_what_follow
     fresh.take(heartbeat(4))
     assert fresh.window.freshness is WindowFreshness.SUSPECT and fresh.window.lag == 2
     # when
-    assert distrusted(fresh).asks[-1] == SNAPSHOT
+    assert distrusted(fresh).asks[-1] == FIRST
     # then
     assert fresh.take(snapshot(6), increment(7)) == ["snapshot 1.6", "increment 1.7"]
     assert fresh.window.freshness is WindowFreshness.FRESH
