@@ -3,14 +3,22 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from shared_scheduler.core import claims
+from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
+from shared_scheduler.core.events import AllocationDeleted, AllocationWritten
+from shared_scheduler.protocol.messages import Allocations
+from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.faults import Faults
 from shared_scheduler.sim.network import NetworkFaults
+from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.workload import FLAVORS, Workload
 from shared_scheduler.sim.world import Sizes, World
+from shared_scheduler.sim.writers import SimWriters
 
 
 def missed_while_frozen() -> int:
@@ -36,3 +44,48 @@ def test_no_verdict_counts_as_missed_because_its_scheduler_was_frozen() -> None:
 def test_a_scheduler_that_does_not_notice_that_it_stood_still_misses_some(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "STOOD_STILL_S", float("inf"))
     assert missed_while_frozen() > 0
+
+
+class StopsAgain:
+    """A process that stops again with the first comparison after it continued."""
+
+    def __init__(self) -> None:
+        self.writers: SimWriters
+        self.compared: list[str] = []
+
+    def is_merged_move(self, consumer: str) -> bool:
+        self.compared.append(consumer)
+        self.writers.halt()
+        return False
+
+    def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
+        return None
+
+    def written_or_deleted(self, event: AllocationWritten | AllocationDeleted) -> None:
+        """The answer of a write."""
+
+    def taken_back(self, consumer: str, allocations: Allocations) -> None:
+        """A delete."""
+
+
+def test_a_process_that_stops_again_compares_no_more() -> None:
+    # given two writes without an answer, whose consumers are read when the process stands still
+    world = World(1, Sizes(nodes=2, schedulers=1), Workload(0.0001), NetworkFaults())
+    around = Surroundings(world.agenda, world.network, world.placement, world.trace, world.placement_delay_s)
+    process, clock = StopsAgain(), LocalClock(world.agenda, Random(1))
+    process.writers = writers = SimWriters("it", around, clock, Random(1), process)
+    world.set_placement(False)
+    for consumer in ("one", "another"):
+        until_s, part = clock.now + 60.0, {f"node of {consumer}": {"VCPU": 1}}
+        write = WriteAllocation(consumer, consumer, part, {}, "", "", ConsumerPolicy.NEW, False, "r", until_s)
+        writers.submit(write)
+    writers.halt()
+    world.run(5.0)
+    world.set_placement(True)
+    assert process.compared == []
+    # when it continues, and stops with the first of them
+    writers.resume()
+    # then the other one waits until it continues once more
+    assert len(process.compared) == 1
+    writers.resume()
+    assert len(process.compared) == 2
