@@ -89,11 +89,11 @@ class SimWriters:
         self._halted = True
 
     def resume(self) -> None:
-        """The process continues."""
+        """The process continues, unless one of the steps that waited stops it again."""
         self._halted = False
         parked, self._parked = self._parked, []
         for step in parked:
-            step()
+            self._run(step)
         self._send()
 
     def _run(self, step: Callable[[], None]) -> None:
