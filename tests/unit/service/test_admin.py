@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import socket
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,6 +119,25 @@ def test_the_server_continues_after_it_ran_out_of_descriptors(path: Path, monkey
     for _ in range(3):
         assert admin.ask(path, "status")["nodes"] == 3
     assert not errors
+
+
+def test_clients_are_answered_although_no_thread_is_left(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a machine that has no thread for a while
+    refused = [RuntimeError("can't start new thread")] * (admin.CLIENTS_MAX + 1)
+    start = threading.Thread.start
+
+    def flaky(thread: threading.Thread) -> None:
+        if thread.name == "admin-client" and refused:
+            raise refused.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", flaky)
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 10.0)
+    # when more clients ask than may be answered at the same time, then each gets its answer
+    while refused:
+        assert admin.ask(path, "status")["nodes"] == 3
+    # and later ones do, too
+    assert admin.ask(path, "status")["nodes"] == 3
 
 
 def test_only_dead_sockets_of_the_same_scheduler_are_removed(path: Path) -> None:
