@@ -111,7 +111,10 @@ class AdminServer:
                 self._stopped.wait(ACCEPT_PAUSE_S)
                 continue
             self._free.acquire()
-            threading.Thread(target=self._answer, args=(client,), name="admin-client", daemon=True).start()
+            try:
+                threading.Thread(target=self._answer, args=(client,), name="admin-client", daemon=True).start()
+            except RuntimeError:  # no thread is free at present
+                self._answer(client)
 
     def _answer(self, client: socket.socket) -> None:
         try:
