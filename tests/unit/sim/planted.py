@@ -86,7 +86,7 @@ lose_claims_at_a_snapshot = bug("overlay")(in_table.lose_claims_at_a_snapshot.pa
 @bug("converged", "caught_up")
 def never_ask(patch: pytest.MonkeyPatch) -> None:
     """A gap is noticed, and nobody asks for what is missing."""
-    patch.setattr(Nodes, "_ask", lambda self, step, known, wish, recheck=False: None)
+    patch.setattr(Nodes, "_ask", lambda self, step, known, wish: None)
 
 
 # -- the pipe
