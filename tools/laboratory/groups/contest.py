@@ -4,13 +4,14 @@
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from tools.laboratory.cloud.cloud import Cloud
 from tools.laboratory.errors import LabError
 from tools.laboratory.groups.moves import MOVES, moved
-from tools.laboratory.groups.pairs import NO_LATE_CHECK, POLICIES, Batch, Pairs
+from tools.laboratory.groups.pairs import NO_LATE_CHECK, Batch, Pairs
 
 BUILD = "build"
 OPERATIONS = (BUILD, *MOVES)
@@ -30,11 +31,8 @@ class Plan:
     schedulers: int
 
     def cases(self) -> Iterable[tuple[str, str]]:
-        """Operation and policy; a member of an affinity group can move only to where the others are, so it cannot."""
-        for operation in self.operations:
-            for policy in self.policies:
-                if operation == BUILD or POLICIES[policy] > 1:
-                    yield operation, policy
+        """Operation and policy."""
+        return product(self.operations, self.policies)
 
     def batches(self, total: int) -> list[int]:
         """Pairs of each batch."""

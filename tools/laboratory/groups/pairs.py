@@ -16,6 +16,8 @@ from tools.laboratory.cloud.cloud import PARALLEL_MAX, Cloud
 
 #: each policy, and the number of hosts that two members are to have
 POLICIES = {"anti-affinity": 2, "soft-anti-affinity": 2, "affinity": 1, "soft-affinity": 1}
+#: policies whose members cannot move: the only host for one is that of the others, from which it is moved
+STAY = frozenset({"affinity"})
 NO_LATE_CHECK = {"workarounds": {"disable_group_policy_check_upcall": "true"}}
 FLAVOR = "m400"
 
@@ -32,7 +34,7 @@ class Batch:
     violations: int
     """Pairs that are active and violate the policy although other hosts had room."""
     failed: int
-    """Servers that are not active, or did not move."""
+    """Servers that are not active, or did not move, or that moved although their policy forbids it."""
     reschedules: int
     reasons: list[str] = field(default_factory=list)
     """The different reasons of the failures."""
