@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: the outcome of an attempt that was cancelled because another member was elsewhere
 YIELDED = "group_apart"
-#: answered, and neither failed nor deleted since
-PLACED = (ServerState.ASKED, ServerState.BUILDING, ServerState.LIVES)
+#: answered, and neither failed nor deleted since; one that moves is where its last answer has placed it
+PLACED = (ServerState.ASKED, ServerState.BUILDING, ServerState.LIVES, ServerState.MOVES)
 
 
 class GroupChecks:

@@ -42,7 +42,7 @@ class ScheduledMove:
 
 
 class ScheduledMoves:
-    """Moves servers that are in no group and have no topology, each once.
+    """Moves servers that have no label and no topology, each once.  Members of groups keep their policy.
 
     ``amounts``: what each of them has on its host.  ``unnoticed``: nodes and servers whose allocations the conductor
     took back there although they stood, as after the death of a scheduler; no event tells the agent of the node.
@@ -86,7 +86,8 @@ class ScheduledMoves:
 
     def _can_move(self, server: Server) -> bool:
         world = self._world
-        stays = server.state is ServerState.LIVES and not server.topology and server.group is None
+        labelled = server.group is not None and server.group.label  # whose moves would change the skew
+        stays = server.state is ServerState.LIVES and not server.topology and not labelled
         return stays and world.nodes[server.node].compute_up and self._came_directly(server)
 
     def _came_directly(self, server: Server) -> bool:
@@ -106,7 +107,9 @@ class ScheduledMoves:
         world, source = self._world, move.source
         scheduler = world.schedulers[rng.choice(sorted(world.schedulers))]
         heard = partial(self._answered, move)
-        asked = world.users.ask_to_move(move.server, source.host, source.cell, scheduler.name, world.now, heard)
+        asked = world.users.ask_to_move(
+            move.server, source.host, source.cell, scheduler.name, world.now, heard, world.host_of
+        )
         request_id = asked.request.request_id
         world.trace.note("conductor", f"asks {scheduler.name} for {request_id}, a {move.move_type} from {source.node}")
         world.counters["requests"] += 1

@@ -286,7 +286,14 @@ class Users:
         return self._asked(request, failed.servers, scheduler, now)
 
     def ask_to_move(
-        self, server: Server, host: str, cell: str, scheduler: str, now: float, moved: Callable[[Answer | None], None]
+        self,
+        server: Server,
+        host: str,
+        cell: str,
+        scheduler: str,
+        now: float,
+        moved: Callable[[Answer | None], None],
+        host_of: Callable[[Server], str],
     ) -> SentRequest:
         """A request for another host of this cell than the one where the server is."""
         server.tries += 1
@@ -298,6 +305,8 @@ class Users:
             ignore_hosts=frozenset({host}),
             destination=Destination(cell=cell),
         )
+        if server.group is not None:
+            request = self._with_group(server.group, request, host_of)
         asked = self._asked(request, (server,), scheduler, now)
         asked.moved = moved
         return asked

@@ -327,7 +327,7 @@ class World:
     def ask(self) -> SentRequest:
         """Send one request to one of the running schedulers."""
         scheduler = self.schedulers[self._edge_rng.choice(sorted(self.schedulers))]
-        asked = self.users.ask(scheduler.name, self.now, self._host_of)
+        asked = self.users.ask(scheduler.name, self.now, self.host_of)
         self.trace.note("users", f"{asked.request.request_id} to {scheduler.name}")
         self.counters["requests"] += 1
         delay_s = RPC_S * self._edge_rng.random()
@@ -371,14 +371,15 @@ class World:
         if self._again_rng.random() < self.users.workload.asks_again:
             self.agenda.after(self._again_rng.expovariate(1 / AGAIN_S), self._ask_again, asked)
 
-    def _host_of(self, server: Server) -> str:
+    def host_of(self, server: Server) -> str:
+        """The service host of a server that was built."""
         return self.nodes[server.node].host
 
     def _ask_again(self, asked: SentRequest) -> None:
         if not (self.is_open and self.schedulers):
             return
         scheduler = self.schedulers[self._again_rng.choice(sorted(self.schedulers))]
-        again = self.users.ask_again(asked, scheduler.name, self.now, self._host_of)
+        again = self.users.ask_again(asked, scheduler.name, self.now, self.host_of)
         self.trace.note("users", f"{again.request.request_id} to {scheduler.name}")
         self.counters["requests"] += 1
         self.agenda.work(RPC_S, scheduler.ask, again.request, again.deadline_s)

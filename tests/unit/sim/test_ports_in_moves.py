@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from shared_scheduler.core.allocation_merge import MAX_MERGES
-from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
+from shared_scheduler.core.effects import Answer, ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
-from shared_scheduler.protocol.messages import Allocations
+from shared_scheduler.protocol.messages import Allocations, GroupPolicy
 from shared_scheduler.sim.attached_ports import BANDWIDTH, PORT, PORTS
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.lone_writes import LoneWrite
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.rest import heal
+from shared_scheduler.sim.run import RunPlan, run
 from shared_scheduler.sim.scheduled_moves import MOVES
 from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.workload import FLAVORS, Server, ServerState, Workload
@@ -88,6 +89,21 @@ def test_what_is_lost_or_is_there_twice_is_noticed() -> None:
         world.checkers.violations.clear()
         world.ports.check(server.uuid, server.node, once)
         assert [violation.name for violation in world.checkers.violations] == ["others_kept"]
+
+
+def test_members_of_groups_move_too_but_not_those_that_must_stay_together() -> None:
+    # given a world in which most servers are in groups, and schedulers are asked to move them
+    workload = Workload(rate_per_s=4.0, lifetime_s=60.0, grouped=0.8, build_fails=0.0, flavors=FLAVORS[:1])
+    sizes = Sizes(nodes=5, schedulers=3, merged_moves=MOVES, heartbeat_interval_s=2.0)
+    world = run(RunPlan(1, 15.0, sizes, workload, fault_every_s=1.0, fault_kinds=("ports_in_moves",)))
+    # then members have moved, but none that must be where the others are
+    moves = [asked for asked in world.users.asked.values() if asked.moved is not None]
+    answered = [asked for asked in moves if isinstance(asked.outcome, Answer)]
+    policies = {asked.servers[0].group.policy for asked in answered if asked.servers[0].group is not None}
+    assert policies == set(GroupPolicy) - {GroupPolicy.AFFINITY}
+    assert any(asked.servers[0].group.policy == GroupPolicy.AFFINITY for asked in moves if asked.servers[0].group)
+    # and each policy was kept
+    assert world.checkers.violations == []
 
 
 class Listener:
