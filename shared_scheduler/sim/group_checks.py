@@ -36,7 +36,7 @@ class GroupChecks:
         self._answered: dict[str, str] = {}
         #: claim id -> other members that its scheduler saw on the node
         self._seen: dict[str, int] = {}
-        #: (request, server) -> whether the scheduler that began its last claim saw a member on any node
+        #: (scheduler, server) -> whether it saw a member where the server may go, when it began its last claim for it
         self._knew_one: dict[tuple[str, str], bool] = {}
         #: servers that an agent refused once, because of a soft policy
         self._warned: set[str] = set()
@@ -51,7 +51,9 @@ class GroupChecks:
         table = scheduler.core.table
         others = [uuid for uuid in server.group.members if uuid != consumer]
         self._seen[claim_id] = sum(table.is_member(node, uuid) for uuid in others)
-        self._knew_one[server.request_id, consumer] = bool(table.members_at(others))
+        left = {server.node} if server.state is ServerState.MOVES else set()
+        known = {table.node_at(slot) for slot in table.members_at(others)}
+        self._knew_one[scheduler.name, consumer] = bool(known - left)
 
     def agent_forgot(self, node: SimNode, consumers: Iterable[str]) -> None:
         """An agent has lost its state, with these consumers that it had accepted."""
@@ -105,12 +107,13 @@ class GroupChecks:
         group = asked.servers[0].group
         if group is None or group.disturbed:
             return
-        apart = sorted(set(self._placed(group)) - set(nodes.values()))
+        left = {server.node for server in asked.servers if server.state is ServerState.MOVES}
+        apart = sorted(set(self._placed(group)) - set(nodes.values()) - left)
         if group.policy == GroupPolicy.AFFINITY:
             together = not apart and len(set(nodes.values())) == 1
             self._check("affinity", together, scheduler.name, asked.request.request_id, nodes, "others on", apart)
         elif group.policy == GroupPolicy.SOFT_AFFINITY:
-            first = not any(self._knew_one.get((asked.request.request_id, uuid), True) for uuid in nodes)
+            first = not any(self._knew_one.get((scheduler.name, uuid), True) for uuid in nodes)
             tried = any(attempt.outcome == YIELDED for attempt in answer.record.attempts)
             together = not (apart and first) or tried
             self._check("soft_affinity", together, scheduler.name, asked.request.request_id, nodes, apart)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from shared_scheduler.core.effects import Answer
 from shared_scheduler.sim.attached_ports import only_ports, without_ports
 from shared_scheduler.sim.nodes import SimNode
-from shared_scheduler.sim.workload import Server, ServerState, placed
+from shared_scheduler.sim.workload import RACES, Server, ServerState, placed
 
 if TYPE_CHECKING:
     from shared_scheduler.sim.world import World
@@ -65,12 +65,23 @@ class ScheduledMoves:
         return not self.type_of(consumer)
 
     def begin(self, rng: Random) -> bool:
-        """Begin to move some server; False if there is none that can be moved now."""
+        """Begin to move some server, and half of the time another member of its group as well; False if there is none
+        that can be moved now."""
         world = self._world
         movable = [server for server in world.living.values() if self._can_move(server)]
         if not (world.is_open and movable and world.placement.up and world.schedulers):
             return False
         server = rng.choice(movable)
+        self._move(server, rng)
+        others = [
+            one for one in movable if one is not server and server.group is not None and one.group is server.group
+        ]
+        if others and rng.random() < RACES:
+            self._move(rng.choice(others), rng)
+        return True
+
+    def _move(self, server: Server, rng: Random) -> None:
+        world = self._world
         self._count += 1
         source, move_type = world.nodes[server.node], rng.choice(MOVES)
         move = ScheduledMove(server, move_type, f"scheduled-{self._count}", source)
@@ -82,7 +93,6 @@ class ScheduledMoves:
         source.move_out(server.uuid, move.migration)
         world.ports.change(server, rng)
         self._ask(move, rng)
-        return True
 
     def _can_move(self, server: Server) -> bool:
         world = self._world

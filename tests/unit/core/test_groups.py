@@ -34,6 +34,39 @@ def stand(driver: SchedulerDriver, ask: ef.AskGroup, error: str = "", **homes: s
     return driver.give(ev.GroupAnswered(ask.ask_id, standing, error, cause=ask.cause))
 
 
+# -- members that move
+
+
+def moved_from_node_1() -> tuple[SchedulerDriver, list[ef.Effect]]:
+    """Both members of a soft affinity group are on node-1, and one of them is to be moved: the effects of its write."""
+    both = {"server-1": member("node-1"), "server-5": member("node-1")}
+    driver = SchedulerDriver().with_agents("node-1", consumers=both).with_agents("node-2", "node-3")
+    group = Group("group", "soft-affinity", frozenset(both), frozenset({"host-1"}))
+    asked = driver.ask(request("server-1", group=group, ignore_hosts=frozenset({"host-1"})))
+    return driver, placed(driver, asked)
+
+
+def test_members_of_a_soft_group_that_move_at_once_go_to_one_host() -> None:
+    driver, effects = moved_from_node_1()
+    # given the other member, which another scheduler has moved elsewhere at the same moment
+    ask = group_question(effects)
+    effects = stand(driver, ask, server_5="node-3")
+    while not of_kind(ef.DeleteAllocation, effects):  # it waits for the other one to yield
+        effects = driver.wait(CHECK_PAUSE_S)
+        for again in of_kind(ef.AskGroup, effects):
+            effects = stand(driver, again, server_5="node-3")
+    driver.deleted(only(ef.DeleteAllocation, effects))
+    # then it follows
+    (claim,) = claims_in(driver.wait(YIELD_PAUSE_S))
+    assert claim.node == "node-3"
+
+
+def test_a_member_that_stays_does_not_call_another_one_back() -> None:
+    driver, effects = moved_from_node_1()
+    effects = stand(driver, group_question(effects), server_5="node-1")
+    assert of_kind(ef.Answer, effects)
+
+
 # -- what a claim tells
 
 

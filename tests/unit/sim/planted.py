@@ -27,7 +27,7 @@ from shared_scheduler.core.events import Event, GroupAnswered, RequestArrived
 from shared_scheduler.core.group_check import GroupCheck
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import Planner
-from shared_scheduler.core.request_state import RequestState
+from shared_scheduler.core.request_state import InstancePlacement, RequestState
 from shared_scheduler.core.requests import Alternates, Requests
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.spread_check import SpreadCheck
@@ -35,7 +35,7 @@ from shared_scheduler.core.write_pace import WritePace
 from shared_scheduler.decision import filtering, pick
 from shared_scheduler.model.resources import plain_allocations
 from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
-from shared_scheduler.protocol.messages import Claim, Increment, Reason, RefusalCode, Verdict
+from shared_scheduler.protocol.messages import Claim, GroupPolicy, Increment, Reason, RefusalCode, Verdict
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow
 from shared_scheduler.sim import lone_writes
@@ -435,6 +435,19 @@ def know_nothing_of_groups(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(planner, "with_known_members", lambda table, request, consumer, add_hosts=True: request)
     patch.setattr(Planner, "claim_group", lambda self, state, instance, node: None)
     patch.setattr(GroupCheck, "is_needed", lambda self, state: False)
+
+
+@bug("soft_affinity")
+def know_members_where_a_server_leaves(patch: pytest.MonkeyPatch) -> None:
+    """Members that move at the same moment are not looked up, because both are known where they leave."""
+
+    def chosen(self: GroupCheck, state: RequestState, instance: InstancePlacement) -> None:
+        group = state.request.group
+        if group is not None and group.policy == GroupPolicy.SOFT_AFFINITY:
+            others = (group.members | self._table.groups.of(group.uuid)) - {instance.consumer}
+            state.check.first |= not self._table.members_at(others)
+
+    patch.setattr(GroupCheck, "chosen", chosen)
 
 
 @bug("soft_choice")

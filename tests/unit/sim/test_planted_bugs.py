@@ -48,6 +48,7 @@ SHOWN_BY = {
     "take_over_what_a_write_may_create": 35,
     "write_without_what_others_have_added": 36,
     "move_members_among_near_ties": 37,
+    "know_members_where_a_server_leaves": 38,
 }
 #: crowded clouds in which a node lies for some seconds, the second with two cells, traits and aggregates
 LYING_SEEDS = range(2)
@@ -62,6 +63,7 @@ def plans() -> Iterator[RunPlan]:
     yield from rare_plans()
     yield from moving_plans()
     yield from near_tie_plans()
+    yield from moving_members_plans()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -185,6 +187,19 @@ def near_tie_plans() -> Iterator[RunPlan]:
         duration_s=8.0,
         sizes=Sizes(nodes=4, schedulers=3, decisions=weak, heartbeat_interval_s=2.0),
         workload=Workload(rate_per_s=6.0, lifetime_s=5.0, grouped=0.8, flavors=FLAVORS[:1]),
+    )
+
+
+def moving_members_plans() -> Iterator[RunPlan]:
+    """Members of groups move, half of them two at once."""
+    yield RunPlan(
+        seed=23,
+        duration_s=8.0,
+        sizes=Sizes(nodes=5, schedulers=3, merged_moves=MOVES, heartbeat_interval_s=2.0),
+        workload=Workload(rate_per_s=6.0, lifetime_s=30.0, grouped=0.7, flavors=FLAVORS[:1]),
+        network_faults=NetworkFaults(loss=0.05, late=0.3, late_max_s=1.0),
+        fault_every_s=1.0,
+        fault_kinds=("ports_in_moves",),
     )
 
 
