@@ -28,8 +28,8 @@ policy            checked when                                                 i
 affinity          always                                                       a member on another host, unless the
                                                                                conductor has named our host, and a
                                                                                built member is on it
-soft-affinity     the decision knew no other member, and the request has not   a member on another host
-                  yielded yet
+soft-affinity     the decision knew no other member, except on a host that     a member on another host, except
+                  the server leaves, and the request has not yielded yet       one that the server leaves
 anti-affinity     an instance was placed without an agent that counts groups   more than max_server_per_host here
 ================  ===========================================================  ========================================
 """
@@ -42,6 +42,7 @@ from random import Random
 
 from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import GroupAnswered
+from shared_scheduler.core.known_groups import hosts_of
 from shared_scheduler.core.request_state import InstancePlacement, RequestState
 from shared_scheduler.core.step import Step
 from shared_scheduler.decision.host_restrictions import skips_filters
@@ -118,11 +119,12 @@ class GroupCheck:
         return group.policy == GroupPolicy.AFFINITY
 
     def chosen(self, state: RequestState, instance: InstancePlacement) -> None:
-        """Note, when a host was chosen for an instance, whether other members were known anywhere."""
+        """Note, when a host was chosen for an instance, whether other members were known anywhere else than on a host
+        that it leaves."""
         group = state.request.group
         if group is not None and group.policy == GroupPolicy.SOFT_AFFINITY:
             others = (group.members | self._table.groups.of(group.uuid)) - {instance.consumer}
-            state.check.first |= not self._table.members_at(others)
+            state.check.first |= hosts_of(self._table, others) <= state.request.ignore_hosts
 
     def ask(self, step: Step, state: RequestState) -> None:
         """Emit the question where the members are, after everything is written."""
@@ -158,8 +160,10 @@ class GroupCheck:
 
     def _apart(self, state: RequestState, group: Group, others: Standing) -> Misplaced | None:
         ours = frozenset(choice.host for choice in state.choices())
-        here = self._providers(ours)
-        apart = frozenset(uuid for uuid, providers in others.items() if not providers & here)
+        here, left = self._providers(ours), frozenset[str]()
+        if group.policy == GroupPolicy.SOFT_AFFINITY:  # members that stay where this one leaves do not call it back
+            left = self._providers(state.request.ignore_hosts)
+        apart = frozenset(uuid for uuid, providers in others.items() if not (providers & here or providers <= left))
         joined = ours <= group.hosts and any(self._is_built(uuid, ours) for uuid in others.keys() - apart)
         if not apart or joined:
             return None
