@@ -110,6 +110,23 @@ def test_a_burst_leaves_nothing_behind_when_placement_fails_in_the_middle(count:
     assert world.checkers.violations == []
 
 
+def test_a_burst_is_tried_where_single_writes_are_slow_and_batches_are_not() -> None:
+    # given a Placement whose calls take 0.3 s with one server and 0.46 s with sixteen, and a request for one
+    world = crowded_world(5, rate_per_s=0.001)
+    world.slow_placement(0.01, call_s=0.3)
+    first = ask_for(world, 1, patience_s=PATIENCE_S)
+    while first.outcome is None:
+        world.run(0.1)
+
+    # when a request for 1,000 arrives
+    asked = ask_for(world, 1_000, patience_s=PATIENCE_S)
+    while asked.outcome is None and world.now < asked.asked_s + PATIENCE_S:
+        world.run(0.1)
+
+    # then it is placed
+    assert isinstance(asked.outcome, Answer)
+
+
 @pytest.mark.long
 def test_the_largest_burst_of_a_public_cloud_is_placed_in_time() -> None:
     world = crowded_world(4, rate_per_s=0.001)
