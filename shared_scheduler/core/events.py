@@ -228,7 +228,7 @@ class AllocationWritten(Caused):
     """The answer to a ``WriteAllocation``.  ``written``: if WRITTEN, the allocations of the consumer (after a
     merge more than the claim asked for); if UNREACHABLE, the allocations that it may have.  ``before``: the
     allocations that a merge found.  ``generation``: the consumer's generation after the write; None: not known.
-    ``consumer_s``: the time of one writer for one consumer, as the last writes took; 0 if it is not known.
+    ``consumer_s``: the time of one writer for each consumer of a full batch, by the last writes; 0 if it is not known.
     ``may_arrive``: a write without an answer was sent, and Placement may carry it out later."""
 
     claim_id: str

@@ -15,7 +15,9 @@ almost until its deadline, so it is late, so it has to be deleted, and the delet
 * Deletes have a writer of their own, and others only take one while no write can be sent.
 
 A request for many servers that cannot be written before its deadline fails when it arrives (``BurstForecast``),
-because it would only take the time of other requests, and of the deletes that follow.
+because it would only take the time of other requests, and of the deletes that follow.  A call with a few consumers
+does not show what a full batch takes, only that it takes at least as long as this call.  The forecast assumes that, so
+it refuses no request that Placement could write in time.
 
 All bounds of the queue of writes are here.
 """
@@ -48,17 +50,24 @@ class WritePace:
 
     def __init__(self) -> None:
         self._consumer_s: float | None = None
+        self._filled_consumer_s = 0.0
 
     @property
     def consumer_s(self) -> float:
         """Seconds for which one consumer occupies a writer; 0 before the first measurement."""
         return self._consumer_s or 0.0
 
+    @property
+    def filled_consumer_s(self) -> float:
+        """The least seconds of a writer for each consumer of a full batch, if one takes no less than the last calls."""
+        return self._filled_consumer_s
+
     def measured(self, consumers: int, took_s: float, answered: bool = True) -> None:
         """Note that a call took so long.  Without an answer it would have taken longer, so the pace does not rise."""
-        each_s = took_s / consumers if answered else max(took_s / consumers, self.consumer_s)
-        before_s = each_s if self._consumer_s is None else self._consumer_s
-        self._consumer_s = before_s + NEWEST * (each_s - before_s)
+        first = self._consumer_s is None
+        self._consumer_s = _moved(self.consumer_s, took_s / consumers, answered, first)
+        filled_s = took_s / max(consumers, self.batch_max())
+        self._filled_consumer_s = _moved(self._filled_consumer_s, filled_s, answered, first)
 
     def batch_max(self) -> int:
         """The number of consumers of the next call, from 1 to ``MAX_BATCH``."""
@@ -72,6 +81,11 @@ class WritePace:
         return now + min(self.consumer_s, CALL_S) >= deadline_s
 
 
+def _moved(before_s: float, measured_s: float, answered: bool, first: bool) -> float:
+    measured_s = measured_s if answered else max(measured_s, before_s)
+    return measured_s if first else before_s + NEWEST * (measured_s - before_s)
+
+
 class BurstForecast:
     """How long Placement needs for a request, by the pace that the answers to the last writes carry."""
 
@@ -80,7 +94,7 @@ class BurstForecast:
         self._heard_s = float("-inf")
 
     def heard(self, consumer_s: float, now: float) -> None:
-        """An answer to a write carried this pace, in seconds of one writer for each consumer; 0: none."""
+        """An answer to a write carried this pace, the seconds of a writer for a consumer of a full batch; 0: none."""
         if consumer_s:
             self._consumer_s, self._heard_s = consumer_s, now
 

@@ -227,7 +227,7 @@ class BatchWriter:
                 self._wake()  # for jobs that waited for the same providers
             elif self._idle():
                 self._changed.notify_all()
-            consumer_s = self._pace.consumer_s
+            consumer_s = self._pace.filled_consumer_s
         self._tell(replace(event, consumer_s=consumer_s) if isinstance(event, AllocationWritten) else event)
 
     def _tell(self, event: AllocationWritten | AllocationDeleted) -> None:

@@ -184,7 +184,7 @@ class SimWriters:
         event = ev.AllocationWritten(
             effect.claim_id, code, lone.detail, wrote, lone.base, lone.made, cause=effect.cause
         )
-        self._reply(replace(event, consumer_s=self._pace.consumer_s, may_arrive=lone.may_arrive))
+        self._reply(replace(event, consumer_s=self._pace.filled_consumer_s, may_arrive=lone.may_arrive))
 
     # -- deletes
 

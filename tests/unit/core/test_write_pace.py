@@ -91,6 +91,32 @@ def test_an_answer_without_a_pace_and_an_old_pace_change_nothing() -> None:
     assert forecast.needed_s(1_000, 10.1 + FORECAST_VALID_S) == 0.0
 
 
+def test_writes_one_by_one_do_not_refuse_a_burst_that_full_batches_write_in_time() -> None:
+    # given a busy Placement, and requests for one server each, whose writes took 0.36 s
+    pace, forecast = paced(*[(1, 0.36)] * 8), BurstForecast()
+    # when a request for 1,404 servers arrives
+    forecast.heard(pace.filled_consumer_s, 10.0)
+    # then it is tried, because nobody knows what a full batch takes: at least 0.36 s, for 5 consumers or more
+    assert forecast.needed_s(1_404, 10.0) == pytest.approx(1_404 * 0.36 / 5 / WRITERS)
+
+
+@pytest.mark.parametrize(("consumers", "took_s"), [(16, 1.6), (2, 2.0), (1, 1.0)])
+def test_calls_as_large_as_possible_tell_what_a_burst_needs(consumers: int, took_s: float) -> None:
+    pace = paced(*[(consumers, took_s)] * 8)
+    assert pace.filled_consumer_s == pytest.approx(took_s / max(consumers, pace.batch_max()))
+    assert pace.consumer_s / 2 <= pace.filled_consumer_s <= pace.consumer_s
+
+
+@given(st.lists(st.tuples(st.integers(1, MAX_BATCH), st.floats(0.0, 600.0), st.booleans()), max_size=20))
+def test_a_full_batch_is_never_slower_than_the_calls_that_were_measured(
+    measured: list[tuple[int, float, bool]],
+) -> None:
+    pace = WritePace()
+    for consumers, took_s, answered in measured:
+        pace.measured(consumers, took_s, answered)
+        assert 0.0 <= pace.filled_consumer_s <= pace.consumer_s * 1.000001
+
+
 def test_no_more_claims_wait_than_are_written_in_half_of_their_time() -> None:
     forecast = BurstForecast()
     assert forecast.unwritten_max(10.0) == WRITERS * MAX_BATCH
