@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from shared_scheduler.core import effects as ef
+from shared_scheduler.core.events import WriteCode
 from shared_scheduler.decision.request import Group
 from shared_scheduler.protocol.messages import Claim, Consumer
 from tests.unit.core.scheduler_driver import (
@@ -66,6 +67,18 @@ def test_a_member_waits_for_the_agent_of_the_host_where_the_others_are() -> None
     assert nodes_of(place(driver, claim)) == ["node-2"]
     driver.idle()
     # and the agent is one as the others again
+    assert driver.core.quarantine.nodes == frozenset()
+
+
+def test_an_agent_that_has_answered_is_not_late_although_placement_refuses_the_write() -> None:
+    # given a member that waits for a late agent, which accepts
+    driver = with_members_on("node-2")
+    claim = ask_for_member(driver, "soft-affinity")
+    driver.wait(0.6)
+    write = only(ef.WriteAllocation, driver.accept(claim, sequence=20))
+    # when the write fails for a reason that says nothing about the node
+    driver.written(write, WriteCode.PROVIDER_CONFLICT)
+    # then the node is selected like the others
     assert driver.core.quarantine.nodes == frozenset()
 
 
