@@ -520,6 +520,8 @@ class Requests:
     def _learn(self, step: Step, instance: InstancePlacement, claim: OpenClaim, ending: ClaimState) -> None:
         """Update the state of the instance and the quarantine after a failed claim."""
         node = claim.intent.node
+        if claim.accepted:
+            self._quarantine.claim_judged(node)
         if ending == ClaimState.REFUSED:
             reason = claim.reason or Reason("refused")
             group = claim.intent.group
