@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ HOST = "c1"
 class OneScheduler:
     """Answers as a scheduler; the results of its nodes come one after the other."""
 
-    def __init__(self, name: str, *results: str, **fields: Any) -> None:
-        self.name, self.results, self.fields = name, list(results), fields
+    def __init__(self, name: str, *results: str, pid: int = 17, **fields: Any) -> None:
+        self.name, self.pid, self.results, self.fields = name, pid, list(results), fields
         self.orders: list[Mapping[str, Any]] = []
 
     def order(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,7 +40,7 @@ class OneScheduler:
                 "sequence_before": 41, "epoch": 3, "sequence": 44, "ended_quarantine": False, "quarantined": False,
                 **self.fields,
             }]  # fmt: skip
-        return {"scheduler": self.name, "pid": 17, "host": question["host"], "nodes": nodes}
+        return {"scheduler": self.name, "pid": self.pid, "host": question["host"], "nodes": nodes}
 
 
 @pytest.fixture
@@ -115,6 +116,39 @@ def test_a_quarantine_that_has_ended_is_told(
     _, first, second = capsys.readouterr().out.splitlines()
     assert first.split()[-1] == "ended"
     assert "databases" in second  # no agent had published the row
+
+
+def test_a_scheduler_that_ends_before_it_has_read_the_host_is_named(
+    sockets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a scheduler that is stopped while the command waits for it, and starts again as another process
+    restarted = OneScheduler("sched3", "too_soon", pid=19)
+    after = admin.AdminServer(sockets / "sched3-19.sock", {"resync-result": restarted.result})
+
+    class Ends(OneScheduler):
+        def order(self, question: Mapping[str, Any]) -> dict[str, Any]:
+            threading.Thread(target=restart).start()
+            return super().order(question)
+
+    def restart() -> None:
+        before.stop()
+        restarted.orders.append({"order": ends.orders[0]["order"]})
+        after.start()
+
+    ends = Ends("sched3", "waiting", pid=18)
+    before = admin.AdminServer(sockets / "sched3-18.sock", {"resync": ends.order, "resync-result": ends.result})
+    before.start()
+    # when
+    try:
+        code = resync(sockets)
+    finally:
+        before.stop()
+        after.stop()
+    # then it is not passed over, and nothing is said about an order that the new process did not get
+    assert code == 2
+    captured = capsys.readouterr()
+    assert "sched3 (process 18) has ended" in captured.err
+    assert "read" in captured.out and "too_soon" not in captured.out
 
 
 def test_a_scheduler_of_an_earlier_release_is_named(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
