@@ -9,7 +9,7 @@ their own: run the command there too.  A host is read at most once in ten second
 To keep new servers away from a host, use "openstack compute service set --disable HOST nova-compute".
 
 The exit code is 0 if each scheduler has read each node of the host, 1 if not, and 2 if a scheduler did not
-answer.
+answer, or ended before it had read them.
 """
 
 from __future__ import annotations
@@ -49,17 +49,35 @@ def run(args: argparse.Namespace) -> int:
     """Order it, wait, and print the result.  Returns the exit code."""
     order, until_s = secrets.token_hex(8), time.monotonic() + args.wait
     try:
-        answers, silent = running_schedulers.ask(args, "resync", host=args.host, order=order)
-        while _is_waiting(answers) and time.monotonic() < until_s:
+        running, silent = running_schedulers.ask(args, "resync", host=args.host, order=order)
+        last = {_process(answer): answer for answer in running}
+        while _is_waiting(running) and time.monotonic() < until_s:
             time.sleep(POLL_S)
-            answers, silent_now = running_schedulers.ask(args, "resync-result", host=args.host, order=order)
+            running, silent_now = running_schedulers.ask(args, "resync-result", host=args.host, order=order)
+            running = [answer for answer in running if _process(answer) in last]  # a new process has no order
+            last |= {_process(answer): answer for answer in running}
             silent = silent or silent_now
     except admin.AdminError as error:
         return running_schedulers.print_errors("resync", [error])
+    answers = list(last.values())
+    silent = silent or [*_ended(last, running)]
     print(json.dumps(answers) if args.format == "json" else "\n".join(_lines(answers)))
     if silent:
         return running_schedulers.print_errors("resync", silent)
     return 0 if all(answer["nodes"] and set(_results(answer)) == {READ} for answer in answers) else 1
+
+
+def _process(answer: Mapping[str, Any]) -> tuple[str, int]:
+    return answer["scheduler"], answer["pid"]
+
+
+def _ended(
+    last: Mapping[tuple[str, int], Mapping[str, Any]], running: Iterable[Mapping[str, Any]]
+) -> Iterator[admin.AdminError]:
+    """Errors of the schedulers that are gone and had not read the host."""
+    for name, pid in last.keys() - {_process(answer) for answer in running}:
+        if WAITING in _results(last[name, pid]):
+            yield admin.AdminError(f"{name} (process {pid}) has ended; a scheduler that starts reads all hosts anew")
 
 
 def _results(answer: Mapping[str, Any]) -> Iterator[str]:
