@@ -256,6 +256,32 @@ class TestRecorder:
         carrier.stop()
         assert len(sink.records) == recorder.QUEUE_MAX + 1
 
+    def test_records_that_follow_each_other_fast_are_written_together(self) -> None:
+        # given a record that was written at once, at a time that stands still
+        batches: list[int] = []
+        written, goes_on = threading.Event(), threading.Event()
+
+        class Batches(Kept):
+            def write(self, records: Sequence[Record]) -> None:
+                super().write(records)
+                batches.append(len(records))
+                written.set()
+
+        def pause(_left_s: float) -> None:
+            assert goes_on.wait(60)
+
+        carrier = Recorder([Batches()], Counter[str](), clock=lambda: 0.0, pause=pause)
+        carrier.start()
+        carrier.add(record(0))
+        assert written.wait(60)
+        # when more come a moment later, one after the other
+        for number in range(1, 4):
+            carrier.add(record(number))
+        goes_on.set()
+        carrier.stop()
+        # then they share a write
+        assert batches == [1, 3]
+
     def test_a_failing_sink_does_not_stop_the_other(self) -> None:
         broken, good = Kept(), Kept()
         broken.fail = True
