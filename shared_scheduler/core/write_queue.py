@@ -97,6 +97,11 @@ class WriteQueue(Generic[Item]):
         return len(self._waiting) + sum(map(len, self._parts))
 
     @property
+    def has_deletes(self) -> bool:
+        """Whether any delete waits."""
+        return any(job.deletes for job in self._waiting)
+
+    @property
     def in_flight(self) -> int:
         """The number of jobs in flight."""
         return len(self._in_flight)

@@ -102,7 +102,8 @@ class BatchWriter:
 
     def _wake(self) -> None:
         self._ready.notify()
-        self._delete_ready.notify()
+        if self._queue.has_deletes:
+            self._delete_ready.notify()
 
     def stop(self, drain_s: float = DRAIN_S) -> None:
         """Refuse new work, send queued work for a bounded time, and end the rest."""

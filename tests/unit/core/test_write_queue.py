@@ -196,6 +196,15 @@ def test_deletes_come_after_writes_unless_their_own_writer_takes_them() -> None:
     assert batches.take_delete() == ()
 
 
+def test_who_carries_out_deletes_is_told_whether_any_waits() -> None:
+    batches = queue(job("a", "n1"))
+    assert not batches.has_deletes
+    batches.add(delete("b", "n2"))
+    assert batches.has_deletes
+    batches.take_delete()
+    assert not batches.has_deletes
+
+
 def test_the_next_delete_keeps_its_provider_free() -> None:
     batches = queue(job("a", "n1"))
     first = batches.take(NOW)
