@@ -110,7 +110,8 @@ class CellChecks:
 
 
 class ServiceChecks:
-    """Stands before the writer.  One thread passes all effects on, in the order of their arrival."""
+    """Stands before the writer.  All effects are passed on in the order of their arrival: by one thread, or at once if
+    nothing has to be waited for."""
 
     def __init__(
         self,
@@ -125,6 +126,7 @@ class ServiceChecks:
         self._answer = answer
         self._waiting: deque[Work] = deque()
         self._changed = threading.Condition()
+        self._passing_on = False  # the thread has taken what waited
         self._stopping = False
         self._cells: dict[str, CellChecks] = {}
         self._expected: FIFOCache[str, Check] = FIFOCache(EXPECTED_MAX)  # by claim
@@ -157,14 +159,26 @@ class ServiceChecks:
         with self._changed:
             late = self._stopping
             full = len(self._waiting) >= MAX_WAITING and isinstance(work, WriteAllocation)
-            if not late and not full:
+            at_once = not late and self._is_next(work)
+            if not (late or full or at_once):
                 self._waiting.append(work)
                 self._changed.notify()
-        if late:
+        if at_once:
+            self._pass_on((work,))
+        elif late:
             self._writer.submit(work)  # which answers that the scheduler stops
         elif full:
             text = "too many writes wait for the reads of services"
             self._answer(not_carried_out(work, WriteCode.NEVER_SENT, text))
+
+    def _is_next(self, work: Work) -> bool:
+        """Whether nothing has to be waited for: no effect before it, and no check."""
+        if self._waiting or self._passing_on:
+            return False
+        if isinstance(work, DeleteAllocation) or not work.service_host:
+            return True
+        check = self._expected.get(work.claim_id)
+        return check is not None and check.done.is_set()
 
     def stop(self) -> None:
         """Pass on what waits, then stop the writer."""
@@ -187,9 +201,11 @@ class ServiceChecks:
     def _take(self) -> Sequence[Work]:
         """All effects that wait; empty at the end."""
         with self._changed:
+            self._passing_on = False
             while not self._waiting and not self._stopping:
                 self._changed.wait()
             works, self._waiting = tuple(self._waiting), deque()
+            self._passing_on = bool(works)
         return works
 
     def _pass_on(self, works: Sequence[Work]) -> None:

@@ -120,6 +120,23 @@ def test_a_host_is_checked_while_its_agent_judges_the_claim(cloud: Cloud, monkey
     assert cloud.refused() == [("claim-1", WriteCode.HOST_CHANGED)]
 
 
+def test_what_waits_for_nothing_is_passed_on_by_its_own_thread(cloud: Cloud) -> None:
+    # given a check that has ended, and no thread of the checks
+    cloud.expect("claim-1", "cmp-1")
+    # when the write comes, and the delete after it
+    write = cloud.write("cmp-1", "claim-1")
+    delete = DeleteAllocation("claim-1", "server of claim-1", {}, "req-1")
+    cloud.checks.submit(delete)
+    # then both have gone
+    assert cloud.placement.given == [write, delete]
+    # and a delete waits for the writes before it
+    waits = cloud.write("cmp-2", "claim-2")
+    cloud.checks.submit(delete)
+    assert cloud.placement.given == [write, delete]
+    cloud.run()
+    assert cloud.placement.given == [write, delete, waits, delete]
+
+
 def test_a_write_waits_for_the_check_that_began_with_its_claim(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a query that takes longer than the verdict, of a service that was disabled
     cloud.nova.change(models.Service, "cmp-1", disabled=True)
