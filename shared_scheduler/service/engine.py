@@ -85,6 +85,7 @@ class Engine:
         self._waiting: dict[int, futures.Future[Outcome]] = {}
         self._alarm = threading.Condition()
         self._alarm_at_s: float | None = None
+        self._wakes_s = float("-inf")  # until when the timer sleeps; in the past while it does not
         self._stopped = threading.Event()
         self._timer = threading.Thread(target=self._ring, name="engine-timer", daemon=True)
 
@@ -165,8 +166,10 @@ class Engine:
             self._owner = threading.get_ident()
             try:
                 self._pending.append(event)
-                while self._pending:
-                    self._step(self._pending.popleft())
+                self._step_all()
+                if self._is_due(self.core.next_deadline_s()):  # as for alternates, which are searched after the claims
+                    self._pending.append(ev.Tick())
+                    self._step_all()
             finally:
                 self._owner = 0
             self._set_alarm(self.core.next_deadline_s())
@@ -175,6 +178,10 @@ class Engine:
         """Call a function with the core while no event is processed; it must be short."""
         with self._turns:
             return question(self.core)
+
+    def _step_all(self) -> None:
+        while self._pending:
+            self._step(self._pending.popleft())
 
     def _step(self, event: ev.Event) -> None:
         self.counters[type(event).__name__] += 1
@@ -260,10 +267,13 @@ class Engine:
 
     def _set_alarm(self, wanted_s: float | None) -> None:
         with self._alarm:
-            earlier = wanted_s is not None and (self._alarm_at_s is None or wanted_s < self._alarm_at_s)
             self._alarm_at_s = wanted_s
-            if earlier:
+            if wanted_s is not None and wanted_s < self._wakes_s:
+                self._wakes_s = wanted_s
                 self._alarm.notify()
+
+    def _is_due(self, at_s: float | None) -> bool:
+        return at_s is not None and at_s <= self.clock()
 
     def _ring(self) -> None:
         while self._wait_until_due():
@@ -274,8 +284,9 @@ class Engine:
         with self._alarm:
             while not self._stopped.is_set():
                 at_s = self._alarm_at_s
-                if at_s is not None and at_s <= self.clock():
+                if self._is_due(at_s):
                     return True
+                self._wakes_s = float("inf") if at_s is None else at_s
                 self._alarm.wait(None if at_s is None else at_s - self.clock())
         return False
 
