@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import socket
 import stat
 import threading
@@ -138,6 +140,31 @@ def test_clients_are_answered_although_no_thread_is_left(path: Path, monkeypatch
         assert admin.ask(path, "status")["nodes"] == 3
     # and later ones do, too
     assert admin.ask(path, "status")["nodes"] == 3
+
+
+def test_a_client_waits_while_the_queue_of_the_socket_is_full(tmp_path: Path) -> None:
+    # given a scheduler that is busy with so many clients that the kernel keeps no more of them
+    path, others = tmp_path / "busy-17.sock", [socket.socket(socket.AF_UNIX) for _ in range(4)]
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as stack:
+        listener.bind(str(path))
+        listener.listen(0)
+        for other in others:
+            stack.enter_context(other).setblocking(False)
+        assert any(other.connect_ex(str(path)) for other in others)
+
+        # when they go away
+        def go() -> None:
+            stack.close()
+            for _ in others:
+                client, _ = listener.accept()
+                with client:
+                    if line := client.recv(1000):
+                        client.sendall(json.dumps({"answer": json.loads(line)["ask"]}).encode() + b"\n")
+                        return
+
+        threading.Timer(0.2, go).start()
+        # then the next one is answered
+        assert admin.ask(path, "status") == "status"
 
 
 def test_only_dead_sockets_of_the_same_scheduler_are_removed(path: Path) -> None:
