@@ -30,6 +30,8 @@ CLIENT_TIMEOUT_S = 2.0
 CHUNK_BYTES = 64 * 1024
 #: Clients that are answered at the same time, and those that wait to be accepted.
 CLIENTS_MAX, WAITING_MAX = 32, 64
+#: The pause of a client that finds no place among those that wait.
+CONNECT_PAUSE_S = 0.1
 #: The pause after an error of ``accept``.
 ACCEPT_PAUSE_S = 1.0
 SOCKET_PATH_BYTES_MAX = 107
@@ -217,7 +219,7 @@ def ask(path: Path, question: str, **fields: Any) -> Any:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(ANSWER_TIMEOUT_S)
         try:
-            client.connect(os.fspath(path))
+            _connect(client, path)
             client.sendall(json.dumps({"ask": question, **fields}).encode() + b"\n")
             with client.makefile("rb") as stream:
                 reply = json.loads(stream.readline(ANSWER_BYTES_MAX))
@@ -226,6 +228,18 @@ def ask(path: Path, question: str, **fields: Any) -> Any:
     if "error" in reply:
         raise AdminError(f"{path}: {reply['error']}")
     return reply["answer"]
+
+
+def _connect(client: socket.socket, path: Path) -> None:
+    until_s = time.monotonic() + ANSWER_TIMEOUT_S
+    while True:
+        try:
+            client.connect(os.fspath(path))
+            return
+        except BlockingIOError:  # so many others wait that the kernel keeps no more
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(CONNECT_PAUSE_S)
 
 
 def ask_each(directory: Path, question: str, **fields: Any) -> tuple[list[Any], list[AdminError]]:
