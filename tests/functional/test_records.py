@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,6 @@ from tools.laboratory.groups.pairs import conductors_stopped
 NO_ADDRESS = "No more IP addresses"
 COMPUTES = ("c1", "c2", "c3")
 DATABASE = "shared_scheduler_records"
-GLOBAL_ID = "req-5d7b8a0e-0a7e-4f0f-8b0a-3b1d6f1a2c3d"
 TOO_LARGE = Flavor("too-large", ram_mb=100_000)
 WITH_TRAIT = Flavor("with-trait", extra={"trait:HW_CPU_X86_AVX512F": "required"})
 #: Bursts of requests until two schedulers have selected the same last place of a node at the same moment.
@@ -37,9 +37,18 @@ class Case:
     causes: Sequence[str] = ()
 
 
-def boot(cloud: Cloud, **extra: Any) -> tuple[str, dict[str, Any]]:
-    """A server that has been built, or has failed: its uuid and its row."""
-    [server] = cloud.boot(1, **extra)
+def global_id(name: str) -> str:
+    """The global request id that the caller of Nova's API sends with the requests of a case."""
+    return f"req-{uuid.uuid5(uuid.NAMESPACE_OID, name)}"
+
+
+def sent_with(name: str) -> dict[str, str]:
+    return {"X-OpenStack-Request-ID": global_id(name)}
+
+
+def boot(cloud: Cloud, name: str, **extra: Any) -> tuple[str, dict[str, Any]]:
+    """A server of a case that has been built, or has failed: its uuid and its row."""
+    [server] = cloud.boot(1, headers=sent_with(name), **extra)
     return server, cloud.wait_built([server])[server]
 
 
@@ -95,7 +104,7 @@ def refused_and_then_accepted(cloud: Cloud) -> Case:
     without_answer: list[Case] = []
     for _ in range(BURSTS_MAX):
         with conductors_stopped(cloud):
-            servers = cloud.boot(3, parallel=3)
+            servers = cloud.boot(3, parallel=3, headers=sent_with("refused and accepted"))
         hosts = cloud.wait_active(servers)
         for record in recorded_decisions(cloud):
             outcomes = [attempt["outcome"] for attempt in record["attempts"]]
@@ -114,16 +123,16 @@ def of_anti_affinity(cloud: Cloud) -> Case:
     body = {"server_group": {"name": "apart", "policy": "anti-affinity"}}
     group = cloud.compute("POST", "/os-server-groups", body).expect(200)["server_group"]["id"]
     for _ in COMPUTES:
-        _, row = boot(cloud, hints={"group": group})
+        _, row = boot(cloud, "anti-affinity", hints={"group": group})
         assert row["status"] == "ACTIVE"
-    server, row = boot(cloud, hints={"group": group})
+    server, row = boot(cloud, "anti-affinity", hints={"group": group})
     assert row["status"] == "ERROR"
     return Case(server, "no host was found (no_valid_host)", ["3 ServerGroupAntiAffinityFilter"])
 
 
-def impossible(cloud: Cloud, flavor: Flavor, cause: str) -> Case:
+def impossible(cloud: Cloud, name: str, flavor: Flavor, cause: str) -> Case:
     cloud.add_flavor(flavor)
-    server, row = boot(cloud, flavor=flavor.name)
+    server, row = boot(cloud, name, flavor=flavor.name)
     assert row["status"] == "ERROR"
     return Case(server, "no host was found (no_candidates)", [cause])
 
@@ -135,10 +144,10 @@ def cases(cloud: Cloud) -> dict[str, Case]:
         cursor.execute(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
     options = {"shared_scheduler": {"records_connection": cloud.layout.database_url(DATABASE)}}
     cloud_state.begin(cloud, schedulers=2, nova_options=options)
-    server, row = boot(cloud, headers={"X-OpenStack-Request-ID": GLOBAL_ID})
+    server, row = boot(cloud, "global request id")
     found = {"global request id": Case(server, f"active on {row['host']}")}
-    found["memory"] = impossible(cloud, TOO_LARGE, "3 no_room:MEMORY_MB")
-    found["trait"] = impossible(cloud, WITH_TRAIT, "missing: HW_CPU_X86_AVX512F")
+    found["memory"] = impossible(cloud, "memory", TOO_LARGE, "3 no_room:MEMORY_MB")
+    found["trait"] = impossible(cloud, "trait", WITH_TRAIT, "missing: HW_CPU_X86_AVX512F")
     found["anti-affinity"] = of_anti_affinity(cloud)
 
     cloud_state.begin(cloud, schedulers=2, nova_options=options, compute_slots=(1,))
@@ -148,11 +157,11 @@ def cases(cloud: Cloud) -> dict[str, Case]:
     first = {"c1": refusing["c1"]}
     cloud_state.begin(cloud, schedulers=2, nova_options=options, compute_slots=(9, 3, 3), hardware_of=first)
     cloud_state.wait_most_free(cloud, "c1")
-    server, _ = cloud_state.boot_undisturbed(cloud)
+    server, _ = cloud_state.boot_undisturbed(cloud, headers=sent_with("alternate"))
     host = cloud.server(server)["host"]
     found["alternate"] = Case(server, f"active on {host} (the build on c1 failed before)")
     cloud_state.begin(cloud, schedulers=2, nova_options=options, hardware_of=refusing)
-    server, _ = boot(cloud)
+    server, _ = boot(cloud, "addresses")
     found["addresses"] = Case(server, f"the builds on {listed(tried_by_nova(cloud, server))} failed", [NO_ADDRESS])
 
     for case in found.values():
@@ -178,17 +187,37 @@ def test_why_reports_the_result_and_the_real_causes(
         assert all(part in cause for part, cause in zip(case.causes, told["causes"], strict=True))
     recorded = ask(cloud, place, "records", "last", "1000")
     assert any(case.server in record["instances"] for record in recorded)
+    of_caller = ask(cloud, place, "why", global_id(name))
+    servers = {server for record in of_caller["records"] for server in record["instances"]}
+    assert case.server in servers
+    assert len(servers) > 1 or of_caller["outcome"] == case.outcome, "one request; others have sent the same id"
 
 
 @pytest.mark.parametrize("store", [0, 1], ids=["file", "database"])
 def test_the_global_id_of_the_caller_finds_the_request(cloud: Cloud, cases: dict[str, Case], store: int) -> None:
-    told = ask(cloud, places(cloud)[store], "why", GLOBAL_ID)
+    told = ask(cloud, places(cloud)[store], "why", global_id("global request id"))
 
     case = cases["global request id"]
     assert told["outcome"] == case.outcome
     assert [one["kind"] for one in told["records"]] == ["decision", "build"]
     best = told["records"][0]["decisions"][0]["best"]
     assert {one["host"] for one in best} == set(COMPUTES) and all(one["shares"] for one in best)
+
+
+@pytest.mark.parametrize("store", [0, 1], ids=["file", "database"])
+def test_the_records_of_a_project_have_its_requests_and_their_ends(
+    cloud: Cloud, cases: dict[str, Case], store: int
+) -> None:
+    place, servers = places(cloud)[store], {case.server for case in cases.values()}
+    recorded = ask(cloud, place, "records", "last", "1000")
+    own = [record for record in recorded if servers & set(record["instances"])]
+    [project] = {record["project_id"] for record in own}
+
+    of_project = ask(cloud, place, "records", "last", "1000", "--project", project)
+
+    assert {record["kind"] for record in own} == {"decision", "build"}
+    assert [record for record in own if record not in of_project] == []
+    assert {record["project_id"] for record in of_project} == {project}
 
 
 @pytest.mark.parametrize("store", [0, 1], ids=["file", "database"])

@@ -5,13 +5,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from shared_scheduler.answers.schema import schemas
 from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
 
 HOSTS = {"c1", "c2", "c3"}
+
+
+def assert_shape(question: str, text: str) -> Any:
+    """What a command has printed for programs, which obeys the schema of the question."""
+    answer = json.loads(text)
+    Draft202012Validator(schemas()[question]).validate(answer)
+    return answer
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,8 +60,10 @@ def test_out_and_in_again(cloud: Cloud, way: str) -> None:
     cloud.wait_services_up()
     wait_choosable(cloud, "c2", True)
     assert set(cloud.wait_active(cloud.boot(3, parallel=3)).values()) == {"c2"}
-    compared = cloud_state.manage(cloud, "compare", "--wait", str(cloud_state.SETTLE_S))  # other tests fork the command
+    wait = ("--wait", str(cloud_state.SETTLE_S))
+    compared = cloud_state.manage(cloud, "compare", *wait, "--format", "json")  # other tests fork the command
     assert compared.returncode == 0, compared.stdout + compared.stderr
+    assert_shape("compare", compared.stdout)
 
 
 @pytest.mark.parametrize("way", ["disabled", "forced_down"])
@@ -74,7 +86,7 @@ def test_an_operator_has_a_host_read_anew_but_not_in_a_loop(cloud: Cloud) -> Non
     first, again = (cloud_state.manage(cloud, "resync", "c1", "--wait", "60", "--format", "json") for _ in range(2))
     # then each scheduler has its row from the agent, without a gap
     assert first.returncode == 0, first.stdout + first.stderr
-    answers = json.loads(first.stdout)
+    answers = assert_shape("resync", first.stdout)
     assert len(answers) == len(cloud_state.tables(cloud))
     for one in [node for answer in answers for node in answer["nodes"]]:
         assert (one["source"], one["result"], one["epoch"]) == ("agent", "read", one["epoch_before"])
@@ -83,3 +95,14 @@ def test_an_operator_has_a_host_read_anew_but_not_in_a_loop(cloud: Cloud) -> Non
     # and the second one asked nobody, unless the machine was very slow
     told = {node["result"] for answer in json.loads(again.stdout) for node in answer["nodes"]}
     assert told <= {"too_soon", "read"} and again.returncode == (1 if "too_soon" in told else 0)
+
+
+@pytest.mark.parametrize("question", ["status", "nodes", "reads", "foreign-changes"])
+def test_programs_get_the_state_of_a_scheduler_in_its_shape(cloud: Cloud, question: str) -> None:
+    options = [] if question == "status" else [f"--{question}"]
+    where = ["--socket-dir", str(cloud.layout.admin_sockets), "--format", "json"]
+
+    told = cloud_state.manage_without_configuration(cloud, "status", *where, *options)
+
+    assert told.returncode == 0, told.stderr
+    assert len(assert_shape(question, told.stdout)) == len(cloud_state.tables(cloud))

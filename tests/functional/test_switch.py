@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
 
@@ -42,6 +44,14 @@ def wait_for_two_at_the_topic(cloud: Cloud) -> None:
     cloud.wait(lambda: cloud.consumers("scheduler") >= 2, "two schedulers to serve the topic")
 
 
+def recorded(cloud: Cloud) -> set[str]:
+    """The servers whose requests have a record."""
+    file = cloud.layout.state / "nova" / "shared-scheduler" / "records.jsonl"
+    where = ("--records", str(file), "--format", "json")
+    done = cloud_state.manage_without_configuration(cloud, "records", "last", "100", "--kind", "decision", *where)
+    return {server for line in done.stdout.splitlines() for server in json.loads(line)["instances"]}
+
+
 def test_an_orderly_stop_under_load_loses_nothing(cloud: Cloud) -> None:
     cloud_state.begin(cloud, schedulers=2, forked=False, compute_slots=(6,))
     first, _second = cloud.names("scheduler-shared")
@@ -49,6 +59,7 @@ def test_an_orderly_stop_under_load_loses_nothing(cloud: Cloud) -> None:
     cloud.stop(first)
     servers += cloud.boot(6, parallel=6)
     assert len(cloud.wait_active(servers)) == 12
+    cloud.wait(lambda: set(servers) <= recorded(cloud), "a record of each request that was answered")
     cloud.start(first)
     cloud_state.wait_fresh(cloud, HOSTS)
     cloud_state.assert_consistent(cloud)
