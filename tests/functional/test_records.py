@@ -170,12 +170,18 @@ def cases(cloud: Cloud) -> dict[str, Case]:
     return found
 
 
+@pytest.fixture(scope="module")
+def last(cloud: Cloud, cases: dict[str, Case]) -> list[list[dict[str, Any]]]:
+    """The last records of each store."""
+    return [ask(cloud, place, "records", "last", "1000") for place in places(cloud)]
+
+
 @pytest.mark.parametrize("store", [0, 1], ids=["file", "database"])
 @pytest.mark.parametrize(
     "name", ["global request id", "memory", "trait", "anti-affinity", "refused and accepted", "alternate", "addresses"]
 )
 def test_why_reports_the_result_and_the_real_causes(
-    cloud: Cloud, cases: dict[str, Case], name: str, store: int
+    cloud: Cloud, cases: dict[str, Case], last: list[list[dict[str, Any]]], name: str, store: int
 ) -> None:
     case, place = cases[name], places(cloud)[store]
 
@@ -185,8 +191,7 @@ def test_why_reports_the_result_and_the_real_causes(
         assert told["outcome"] == case.outcome
         assert len(told["causes"]) == len(case.causes)
         assert all(part in cause for part, cause in zip(case.causes, told["causes"], strict=True))
-    recorded = ask(cloud, place, "records", "last", "1000")
-    assert any(case.server in record["instances"] for record in recorded)
+    assert any(case.server in record["instances"] for record in last[store])
     of_caller = ask(cloud, place, "why", global_id(name))
     servers = {server for record in of_caller["records"] for server in record["instances"]}
     assert case.server in servers
@@ -206,11 +211,10 @@ def test_the_global_id_of_the_caller_finds_the_request(cloud: Cloud, cases: dict
 
 @pytest.mark.parametrize("store", [0, 1], ids=["file", "database"])
 def test_the_records_of_a_project_have_its_requests_and_their_ends(
-    cloud: Cloud, cases: dict[str, Case], store: int
+    cloud: Cloud, cases: dict[str, Case], last: list[list[dict[str, Any]]], store: int
 ) -> None:
     place, servers = places(cloud)[store], {case.server for case in cases.values()}
-    recorded = ask(cloud, place, "records", "last", "1000")
-    own = [record for record in recorded if servers & set(record["instances"])]
+    own = [record for record in last[store] if servers & set(record["instances"])]
     [project] = {record["project_id"] for record in own}
 
     of_project = ask(cloud, place, "records", "last", "1000", "--project", project)
