@@ -213,17 +213,16 @@ class Planner:
         return Crowded() if crowded else self._refusal(decision, instance)
 
     def other_host(self, state: RequestState, instance: InstancePlacement) -> OtherHost:
-        """The best host besides the chosen one of this instance that passes the filters over columns."""
+        """The best host besides the chosen one of this instance that passes the filters over columns.
+
+        It is decided without the chosen one, because that also changes the weights of the others."""
         assert instance.choice is not None
         request, chosen = self._request_for(state, instance), instance.choice.node
-        if request.group is not None:  # its own claim on the chosen host is no reason to stay there
-            members = request.group.members - {instance.consumer}
-            request = replace(request, group=replace(request.group, members=members))
         try:
-            decision = self._decide(state, request, instance)
+            decision = self._decide(state, request, instance, without=chosen)
         except DecisionError:
             return OtherHost.NONE
-        other = next((node for node in self._walk(state, request, decision, instance) if node != chosen), None)
+        other = next(self._walk(state, request, decision, instance), None)
         if other is None:
             return OtherHost.NONE
         alike = self._soft_members(request, instance, other) == self._soft_members(request, instance, chosen)
@@ -322,9 +321,15 @@ class Planner:
         return Selected(choice, approval.topology, approval.take)
 
     def _decide(
-        self, state: RequestState, request: Request, instance: InstancePlacement, natives: bool = True
+        self,
+        state: RequestState,
+        request: Request,
+        instance: InstancePlacement,
+        natives: bool = True,
+        without: str = "",
     ) -> Decision:
-        return self._decider.decide(request, instance.index, frozenset(instance.out), state.narrowing, natives)
+        excluded = frozenset(instance.out) | {without} if without else frozenset(instance.out)
+        return self._decider.decide(request, instance.index, excluded, state.narrowing, natives)
 
     def _hosts(
         self, state: RequestState, request: Request, instance: InstancePlacement, decision: Decision
