@@ -27,7 +27,7 @@ SEEDS = (*range(20), 27)
 #: time: seed, fault, seconds between two faults, seconds in all
 PLACEMENT_FAULTS = [*((seed, "placement_down", 8.0, 40.0) for seed in range(16, 20)), (0, "placement_slow", 30.0, 80.0)]
 #: crowded clouds in which writes are carried out late
-LATE_SEEDS = (3, 2)
+LATE_SEEDS = (3, 13)
 #: worlds in which several schedulers place servers with one label at the same moment
 SPREAD_SEEDS = range(4)
 #: for bugs that few worlds show: the turn of a world that showed them, which is tried before all others
