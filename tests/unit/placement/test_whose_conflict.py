@@ -14,10 +14,10 @@ from placement.objects import project, user
 
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
-from shared_scheduler.placement.connection import UnreachableError
+from shared_scheduler.placement.connection import Reply, UnreachableError
 from shared_scheduler.placement.consumer_conflicts import ORPHAN_AFTER_S
 from tests.unit.placement.real_placement import Clock, World, carried_out, raced
-from tests.unit.placement.test_allocation_writer import intent
+from tests.unit.placement.test_allocation_writer import intent, overcommit
 
 
 def orphan(consumer: str, generation: int = 0) -> None:
@@ -43,6 +43,11 @@ def drop_record(consumer: str) -> None:
     consumers.Consumer.get_by_uuid(ctx, consumer).delete()
 
 
+def drop_allocations(world: World, consumer: str) -> None:
+    """Delete the allocations of a consumer, and with them its record, as Nova does."""
+    world.ok("DELETE", f"/allocations/{consumer}")
+
+
 def test_the_record_that_an_own_write_has_left_does_not_lock_the_consumer_for_ever(
     world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
@@ -55,6 +60,44 @@ def test_the_record_that_an_own_write_has_left_does_not_lock_the_consumer_for_ev
     # then the record was taken over
     assert world.used(node) == 1
     assert clock.now - began_s >= ORPHAN_AFTER_S
+
+
+def test_a_record_that_was_taken_back_is_not_taken_over_from_the_next_writer(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given a batch that failed, whose server was then written alone, and taken back because it over-commits
+    node = world.provider(vcpus=8)
+    effect = intent(node, serialise=True)
+
+    def race(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
+        answer = go()
+        overcommit(world, node)
+        return answer
+
+    world.http.faults = [carried_out, race]
+    assert allocation_writer.write(effect, Reply(500)).code is WriteCode.NO_CAPACITY
+    # when another writer makes its record anew
+    orphan(effect.consumer)
+    # then it is left alone
+    again = intent(world.provider(), consumer=effect.consumer)
+    assert allocation_writer.write(again).code is WriteCode.CONSUMER_CONFLICT
+
+
+def test_a_record_that_has_shown_allocations_is_not_taken_over_later(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given a record that a failed write has left, and that an operator has removed
+    failed = intent(str(uuid.uuid4()))
+    assert allocation_writer.write(failed).code is WriteCode.UNKNOWN_PROVIDER
+    drop_record(failed.consumer)
+    # when the server was seen on another host, where another writer has placed it, and is not there any more
+    world.take(failed.consumer, {world.provider(): {"VCPU": 1}})
+    again = intent(world.provider(), consumer=failed.consumer)
+    assert allocation_writer.write(again).code is WriteCode.CONSUMER_CONFLICT
+    drop_allocations(world, failed.consumer)
+    # then the next record is another writer's
+    orphan(failed.consumer)
+    assert allocation_writer.write(again).code is WriteCode.CONSUMER_CONFLICT
 
 
 @pytest.mark.parametrize("generation", [0, 3])
