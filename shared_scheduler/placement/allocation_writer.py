@@ -177,6 +177,8 @@ class AllocationWriter:
         A serialised write that over-commits a provider is deleted and repeated a few times.  All writers of the race
         see the over-commit, so without repetitions none of them would get the last unit.
         """
+        if batch is not None and effect.policy is ConsumerPolicy.NEW:
+            self.batch_failed((effect,), batch)
         for _ in range(MAX_RACES - 1):
             answer, raced = self._write_once(effect, batch)
             if not raced:
@@ -191,8 +193,6 @@ class AllocationWriter:
             course = self._begin_merge(effect)
         else:
             late = batch is not None and batch.may_arrive
-            if batch is not None:
-                self.batch_failed((effect,), batch)
             course = _Course(effect, first_write(effect), unsure=batch is not None, may_arrive=late)
         if isinstance(course, AllocationWritten):
             return course, False
@@ -265,6 +265,8 @@ class AllocationWriter:
         standing = self._read(course.consumer, course.effect.deadline_s)
         if standing is None:
             return self._end(course, WriteCode.UNREACHABLE)
+        if standing.allocations:
+            self._has_allocations(course.consumer)
         finding = self._finding(course, standing)
         if finding is ConflictCase.FOREIGN:
             self._note_foreign(course, standing)
@@ -497,6 +499,10 @@ class AllocationWriter:
     def _settled(self, consumer: str) -> None:
         with self._lock:
             self._in_doubt.settled(consumer)
+        self._has_allocations(consumer)
+
+    def _has_allocations(self, consumer: str) -> None:
+        with self._lock:
             self._own_records.written(consumer)
 
     def _read(self, consumer: str, until_s: float) -> ConsumerAllocations | None:

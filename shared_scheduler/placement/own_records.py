@@ -7,7 +7,8 @@ in one of these states for this scheduler:
 =======  ====================================================  =====================================
 state    the last failed write of the consumer                 if the record shows no allocations
 =======  ====================================================  =====================================
-NONE     there was none, or it ended with a conflict           another writer has made it
+NONE     there was none, it ended with a conflict, or the      another writer has made it
+         consumer has shown allocations since
 COMING   has no answer and may still be carried out            Placement deletes it if the write fails
 LEFT     was answered with a failure that leaves records, or   it may be taken over
          cannot be carried out any more
@@ -49,7 +50,7 @@ class OwnRecords:
         self._until_s[consumer] = max(until_s, self._until_s.pop(consumer, until_s))
 
     def written(self, consumer: str) -> None:
-        """Note that a write of the consumer has succeeded: its record has allocations."""
+        """Note that the record of the consumer has allocations, by whichever writer: no failed write has left it."""
         self._until_s.pop(consumer, None)
 
     def state(self, consumer: str, now: float) -> OwnRecord:
