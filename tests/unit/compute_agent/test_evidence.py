@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from compute_agent import events as ev
+from compute_agent.agent_settings import SETTLED_AFTER_S
 from compute_agent.claim_ledger import ClaimEnd, ClaimLedger
 from compute_agent.events import Member
 from compute_agent.group_ledger import GroupLedger
@@ -219,3 +220,40 @@ def test_placement_is_read_now_and_then_while_a_claim_waits() -> None:
     # when a minute passes, then it is read a few times
     reads = [effect for effect in node.pass_s(40.0) if type(effect).__name__ == "ReadAllocations"]
     assert 1 <= len(reads) <= 6
+
+
+def test_a_resize_to_the_same_host_waits_as_long_as_nova_compute_is_down() -> None:
+    # given a resize to the same host, whose allocation is written
+    node, here, asked = Node(), report({"vm-1": Member()}), claim("c1", "vm-1", vcpus=2)
+    node.start(here)
+    node.pass_s(1)
+    assert said(node.send(asked), Verdict)[0].accepted
+    node.allocations = {"vm-1": asked.allocations}
+    node.pass_s(60)
+    # when nova-compute goes away before it has begun, and its queue waits for longer than any resize takes
+    node.tell(ev.TrackerLost("its process ended"))
+    node.pass_s(SETTLED_AFTER_S + 60)
+    node.tell(ev.TrackerConnected("tap"), here)
+    # then the claim is counted until nova-compute does that
+    assert node.core.ledger.pending.keys() == {"c1"}
+    node.pass_s(1)
+    node.tell(report({"vm-1": Member(instance=True, migration="m-1")}))
+    assert not node.core.ledger.pending
+
+
+def test_a_late_claim_ends_although_nova_compute_was_down_meanwhile() -> None:
+    # given an instance, and a claim for it that arrives late
+    node, here, asked = Node(), report({"vm-1": Member()}), claim("c1", "vm-1")
+    node.allocations = {"vm-1": asked.allocations}
+    node.start(here)
+    node.pass_s(1)
+    assert said(node.send(asked), Verdict)[0].accepted
+    node.tell(ev.TrackerLost("its process ended"))
+    node.pass_s(600)
+    # when nova-compute has been back for as long as a resize may wait
+    node.tell(ev.TrackerConnected("tap"), here)
+    node.pass_s(SETTLED_AFTER_S - 60)
+    assert node.core.ledger.pending
+    node.pass_s(120)
+    # then it is counted once
+    assert not node.core.ledger.pending
