@@ -34,7 +34,8 @@ pending  Placement does not have it, and it is so old that  vanished    what Pla
 pending claim remembers how its consumer was counted when it was accepted ("instance", "migration:<uuid>"), and only
 another way takes it over.  Ways that disappear are removed from it, so that they count as new when they return.
 A claim may also arrive after its instance, by way of an earlier claim.  No other way follows then, and only after a
-time in which no resize waits is this certain.
+time in which no resize waits is this certain.  The time begins again when nova-compute was away, because its queue
+waits meanwhile.
 """
 
 from __future__ import annotations
@@ -136,6 +137,7 @@ class ClaimLedger:
         self._early_releases: FairMemory[tuple[str, str, str], None] = FairMemory(MAX_EARLY_RELEASES)
         self._consumers: dict[str, Consumer] = {}
         self._members_are_known = False
+        self._counted_since_s: float | None = None  # nova-compute has reported without a break; None: it does not
 
     # -- judging ----------------------------------------------------------------------------------
 
@@ -234,8 +236,14 @@ class ClaimLedger:
         endings = self._end(taken, ClaimEnd.TAKEN_OVER)
         self._count_again()
         self._members_are_known |= report.complete and report.ready
+        if self._counted_since_s is None and report.complete and report.ready:
+            self._counted_since_s = now
         self._forget_groups()
         return endings
+
+    def tracker_lost(self) -> None:
+        """Note that nova-compute does not report any more: what it has queued waits until it does again."""
+        self._counted_since_s = None
 
     def allocations_read(
         self,
@@ -252,7 +260,7 @@ class ClaimLedger:
             if started_at_s > held.accepted_at_s and self._is_disproved(held, started_at_s, check_after_s)
         ]
         endings = self._end(gone, ClaimEnd.VANISHED)
-        settled = [key for key, held in self.pending.items() if _is_settled(held, started_at_s)]
+        settled = [key for key, held in self.pending.items() if self._is_settled(held, started_at_s)]
         endings += self._end(settled, ClaimEnd.TAKEN_OVER, "the tracker counted its consumer before")
         self.mirror.forget_claimed({held.claim.consumer for held in self.pending.values()})
         self._forget_groups()
@@ -275,6 +283,12 @@ class ClaimLedger:
             return False
         carried_out_s = held.accepted_at_s + check_after_s + CARRIED_OUT_WITHIN_S
         return held.written or started_at_s >= carried_out_s
+
+    def _is_settled(self, held: PendingClaim, started_at_s: float) -> bool:
+        """Whether the tracker counts what a claim was for, in a way that is older than the claim."""
+        if self._counted_since_s is None or not held.written or "instance" not in held.known_as:
+            return False
+        return started_at_s >= max(held.accepted_at_s, self._counted_since_s) + SETTLED_AFTER_S
 
     def _is_in_placement(self, held: PendingClaim) -> bool:
         claim = held.claim
@@ -386,11 +400,6 @@ class ClaimLedger:
             if not isinstance(changed, Reason):
                 _apply(self.leaves, changed)
             _add_usage(self.leaves, held.claim.usage)
-
-
-def _is_settled(held: PendingClaim, started_at_s: float) -> bool:
-    """Whether the tracker counts what a claim was for, in a way that is older than the claim."""
-    return held.written and "instance" in held.known_as and started_at_s >= held.accepted_at_s + SETTLED_AFTER_S
 
 
 def _malformed(claim: Claim) -> Reason | None:

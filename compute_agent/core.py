@@ -208,9 +208,11 @@ class AgentCore:
         match event:
             case ev.TrackerConnected(mode=mode):
                 self._mode, self._reported, self._why_not_reported = mode, False, NOT_AUDITED
+                self.ledger.tracker_lost()
                 self.tree.ask(now, self._cause)  # the writes before the connection were not reported
             case ev.TrackerLost(why=why):
                 self._reported, self._why_not_reported = False, why
+                self.ledger.tracker_lost()
             case ev.TrackerReported():
                 self._handle_report(event, now)
             case ev.ClaimBegun(consumer=consumer):
