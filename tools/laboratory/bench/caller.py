@@ -152,7 +152,7 @@ class Callers:
         with self._lock:
             self.tally.failures += 1
             if len(self.tally.errors) < ERRORS_KEPT:
-                self.tally.errors.append(f"{type(error).__name__}: {error}"[:300])
+                self.tally.errors.append(_first_line(error))
 
 
 def burst(servers: int) -> Tally:
@@ -167,9 +167,14 @@ def burst(servers: int) -> Tally:
         tally.alternates = sum(len(choices) - 1 for choices in found)
         tally.latencies_s = [time.monotonic() - began]
     except Exception as error:
-        tally.failures, tally.errors = 1, [f"{type(error).__name__}: {error}"[:300]]
+        tally.failures, tally.errors = 1, [_first_line(error)]
     tally.wall_s = time.monotonic() - began
     return tally
+
+
+def _first_line(error: Exception) -> str:
+    """The error without the traceback of the remote side, which names paths of this machine."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
 def sync(hosts: list[str], rounds: int) -> None:
