@@ -88,7 +88,7 @@ class AdminServer:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            _check(self._path.parent)
+            _refuse_public(self._path.parent)
             remove_socket(self._path)
             _remove_left_behind(self._path)
             listener.bind(os.fspath(self._path))
@@ -190,7 +190,7 @@ def _is_dead(path: Path) -> bool:
     return False
 
 
-def _check(directory: Path) -> None:
+def _refuse_public(directory: Path) -> None:
     """Refuse a directory in which any user could place a socket that answers in the name of a scheduler.
 
     :raises AdminError: when every user may write it
@@ -207,7 +207,7 @@ def sockets(directory: Path) -> Iterator[Path]:
 
     :raises AdminError: when every user may write the directory
     """
-    _check(directory)
+    _refuse_public(directory)
     yield from sorted(directory.glob(f"*{SUFFIX}"))
 
 

@@ -12,16 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shared_scheduler.decision.pipeline import Decision
+from shared_scheduler.decision.pipeline import SOFT, Decision
 from shared_scheduler.decision.request import Request
-from shared_scheduler.protocol.messages import GroupPolicy
 
 if TYPE_CHECKING:
     from shared_scheduler.core.request_state import InstancePlacement
     from shared_scheduler.sim.schedulers import SimScheduler
     from shared_scheduler.sim.world import World
 
-SOFT = frozenset({GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY})
 #: a late agent is waited for so long, unless the next host has as many members
 WAITS_S = 1.0
 #: the clocks of schedulers and of the world count in other steps
