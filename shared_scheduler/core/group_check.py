@@ -56,6 +56,8 @@ CHECK_PAUSE_S = 0.1
 #: how often one request yields before it fails, and the longest pause after one time
 YIELDS_MAX = 8
 YIELD_PAUSE_S = 0.2
+#: how often a request of a soft group yields; after that it is answered wherever it is
+SOFT_YIELDS_MAX = 1
 #: the reason of a claim that was taken back because of another member of its group
 GROUP_APART = "group_apart"
 

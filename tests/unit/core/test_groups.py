@@ -5,12 +5,19 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.group_check import CHECK_PAUSE_S, CHECKS_MAX, YIELD_PAUSE_S, YIELDS_MAX
+from shared_scheduler.core.group_check import (
+    CHECK_PAUSE_S,
+    CHECKS_MAX,
+    SOFT_YIELDS_MAX,
+    YIELD_PAUSE_S,
+    YIELDS_MAX,
+)
 from shared_scheduler.decision.request import Group
 from shared_scheduler.protocol.messages import Consumer, Increment, RefusalCode
 from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in, of_kind, only, only_claim, request, taken
 
 GROUP = Group("group", "affinity", frozenset({"server-1", "server-5"}))
+SOFT_GROUP = Group("group", "soft-affinity", frozenset({"server-5", "server-9"}))
 
 
 def member(node: str) -> Consumer:
@@ -295,15 +302,71 @@ def test_a_member_of_a_soft_group_is_checked_only_if_it_is_the_first() -> None:
     only(ef.Answer, placed(driver, driver.ask(request(group=group))))
 
 
-def test_the_first_of_a_soft_group_yields_once_and_then_stays() -> None:
+def soft_pair_apart() -> tuple[SchedulerDriver, list[ef.Effect], str, str]:
+    """The junior of a soft affinity group is written on a node while the other member stands on another one: the
+    effects of its answer from Placement, its node, and that of the other."""
     driver = SchedulerDriver().with_agents("node-1", "node-2")
-    group = Group("group", "soft-affinity", frozenset({"server-5", "server-9"}))
-    effects = driver.ask(request("server-9", group=group))
-    other = "node-2" if only_claim(effects).node == "node-1" else "node-1"
-    driver.deleted(only(ef.DeleteAllocation, stand(driver, group_question(placed(driver, effects)), server_5=other)))
+    effects = driver.ask(request("server-9", group=SOFT_GROUP))
+    here = only_claim(effects).node
+    there = "node-2" if here == "node-1" else "node-1"
+    return driver, stand(driver, group_question(placed(driver, effects)), server_5=there), here, there
+
+
+def test_the_first_of_a_soft_group_yields_and_is_checked_again() -> None:
+    driver, effects, _here, there = soft_pair_apart()
+    driver.deleted(only(ef.DeleteAllocation, effects))
     effects = driver.wait(YIELD_PAUSE_S)
-    assert only_claim(effects).node == other
+    assert only_claim(effects).node == there
+    only(ef.Answer, stand(driver, group_question(placed(driver, effects)), server_5=there))
+    driver.idle()
+
+
+def test_members_of_a_soft_group_that_change_sides_at_once_meet_later() -> None:
+    # given two members, each of which has yielded to the other
+    driver, effects, here, there = soft_pair_apart()
+    driver.deleted(only(ef.DeleteAllocation, effects))
+    ask = group_question(placed(driver, driver.wait(YIELD_PAUSE_S)))
+    # when the junior finds the other one where it was before
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5=here)))
+    # then it goes there
+    effects = driver.wait(YIELD_PAUSE_S)
+    assert only_claim(effects).node == here
+    only(ef.Answer, stand(driver, group_question(placed(driver, effects)), server_5=here))
+
+
+def test_a_soft_group_that_is_always_elsewhere_is_answered() -> None:
+    driver, effects, here, there = soft_pair_apart()
+    for _ in range(SOFT_YIELDS_MAX - 1):
+        driver.deleted(only(ef.DeleteAllocation, effects))
+        here, there = there, here
+        ask = group_question(placed(driver, driver.wait(YIELD_PAUSE_S)))
+        effects = stand(driver, ask, server_5=there)
+    driver.deleted(only(ef.DeleteAllocation, effects))
+    only(ef.Answer, placed(driver, driver.wait(YIELD_PAUSE_S)))
+
+
+def test_a_member_of_a_soft_group_that_finds_no_room_beside_the_others_is_not_checked_again() -> None:
+    # given a member that yields to one on a host whose room is gone meanwhile
+    driver, effects, here, there = soft_pair_apart()
+    driver.deleted(only(ef.DeleteAllocation, effects))
+    claim = only_claim(driver.wait(YIELD_PAUSE_S))
+    # when that host refuses it, then it stays on the other one
+    effects = driver.refuse(claim, RefusalCode.NO_CAPACITY)
+    assert (claim.node, only_claim(effects).node) == (there, here)
     only(ef.Answer, placed(driver, effects))
+
+
+def test_a_member_of_a_soft_group_yields_to_a_host_whose_agent_was_late() -> None:
+    # given a member that left a late agent for another host
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    late = only_claim(driver.ask(request("server-9", group=SOFT_GROUP)))
+    (second,) = claims_in(driver.wait(1.0))
+    assert second.node != late.node
+    # when the other member stands where it was before
+    ask = group_question(driver.written(only(ef.WriteAllocation, driver.accept(second))))
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5=late.node)))
+    # then it is claimed there again
+    assert only_claim(driver.wait(YIELD_PAUSE_S)).node == late.node
 
 
 def test_servers_of_one_request_stay_together_where_the_table_has_claims_on_two_hosts() -> None:
