@@ -20,7 +20,8 @@ them are alive, which is impossible while messages are lost.  A boot needs both 
 not answer, the request fails with that reason.
 
 If two requests see each other, only one has to yield: the one with the smallest instance uuid is *senior*.  It reads
-again a few times, and yields only if the other one stays.  A request that has yielded waits for a random time.
+again a few times, and yields only if the other one stays.  A request that has yielded waits for a random time.  If
+both have yielded, they have changed sides; a senior that has yielded is therefore more patient the next time.
 
 ================  ===========================================================  ========================================
 policy            checked when                                                 in the wrong place
@@ -29,7 +30,8 @@ affinity          always                                                       a
                                                                                conductor has named our host, and a
                                                                                built member is on it
 soft-affinity     the decision knew no other member, except on a host that     a member on another host, except
-                  the server leaves, and the request has not yielded yet       one that the server leaves
+                  the server leaves; after a yield, until the request has      one that the server leaves
+                  yielded three times, or found no room there
 anti-affinity     an instance was placed without an agent that counts groups   more than max_server_per_host here
 ================  ===========================================================  ========================================
 """
@@ -57,7 +59,7 @@ CHECK_PAUSE_S = 0.1
 YIELDS_MAX = 8
 YIELD_PAUSE_S = 0.2
 #: how often a request of a soft group yields; after that it is answered wherever it is
-SOFT_YIELDS_MAX = 1
+SOFT_YIELDS_MAX = 3
 #: the reason of a claim that was taken back because of another member of its group
 GROUP_APART = "group_apart"
 
@@ -117,7 +119,7 @@ class GroupCheck:
         if group.policy == GroupPolicy.ANTI_AFFINITY:
             return any(not claim.intent.counts_groups for claim in state.claims())
         if group.policy == GroupPolicy.SOFT_AFFINITY:
-            return state.check.first and not state.check.yields
+            return (state.check.first or state.check.yields > 0) and state.check.yields < SOFT_YIELDS_MAX
         return group.policy == GroupPolicy.AFFINITY
 
     def chosen(self, state: RequestState, instance: InstancePlacement) -> None:
@@ -154,7 +156,7 @@ class GroupCheck:
             check.all_asked = True
             return CheckAgain(0.0)
         check.checks_made += 1
-        if min(own) < min(misplaced.members) and check.checks_made < CHECKS_MAX:
+        if min(own) < min(misplaced.members) and check.checks_made < CHECKS_MAX * (1 + check.yields):
             return CheckAgain(self._rng.uniform(0, CHECK_PAUSE_S))
         check.checks_made = 0
         check.yields += 1

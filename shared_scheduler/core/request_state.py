@@ -180,12 +180,18 @@ class InstancePlacement:
         """Mark the instance for another decision, because it has lost its host."""
         self.state, self.choice, self.claim = InstanceState.OPEN, None, None
 
+    def forget_late(self) -> None:
+        """Include the hosts whose agents were late again, as if the instance had not been tried on them."""
+        for node in self.late:
+            self.out.pop(node, None)
+        self.late.clear()
+
     def recall_late(self) -> bool:
         """Include the hosts whose agents were late, and wait for them from now on; False if there are none."""
-        self.patient = self.patient or bool(self.late)
-        recalled = [self.out.pop(node, None) for node in self.late]
-        self.late.clear()
-        return bool(recalled)
+        recalled = bool(self.late)
+        self.patient = self.patient or recalled
+        self.forget_late()
+        return recalled
 
 
 @dataclass(slots=True)
@@ -303,12 +309,19 @@ class RequestState:
         """Whether every instance is in one of ``states``."""
         return all(instance.state in states for instance in self.instances)
 
-    def forget_soft_hosts(self) -> bool:
-        """Ignore a soft policy, because no host passes with it; False if it was ignored already."""
+    @property
+    def prefers_hosts(self) -> bool:
+        """Whether only the hosts of other members are tried, because the request has yielded, but the group is soft."""
         group = self.request.group
-        if group is None or group.policy != GroupPolicy.SOFT_AFFINITY or not self.check.hosts:
+        return bool(self.check.hosts) and group is not None and group.policy == GroupPolicy.SOFT_AFFINITY
+
+    def forget_soft_hosts(self) -> bool:
+        """Ignore a soft policy, because no host passes with it; False if it was ignored already.
+
+        It is not checked again: the request would yield in vain."""
+        if not self.prefers_hosts:
             return False
-        self.check.hosts = frozenset()
+        self.check.hosts, self.check.passed = frozenset(), True
         return True
 
     def choices(self) -> Iterator[Choice]:

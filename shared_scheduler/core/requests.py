@@ -474,6 +474,8 @@ class Requests:
         if state.phase != RequestPhase.PLACING:
             return
         other, until_s = self._planner.other_host(state, instance), claim.began_s + MEMBER_WAITS_S
+        if other is OtherHost.NONE and state.prefers_hosts:
+            other = OtherHost.OF_OTHER_MEMBERS
         if other is OtherHost.OF_OTHER_MEMBERS and step.now < until_s:
             self._quarantine.agent_late(step, claim.intent.node)
             self._claims.wait_for(claim, until_s)
@@ -649,6 +651,7 @@ class Requests:
         state.narrowing, state.check.first = OncePerRequestFilters(), False
         state.check.passed = state.check.spread_passed = False
         for instance in state.instances:
+            instance.forget_late()  # the others may be there
             self._wait(step, state, instance, step.now + state.check.pause_s)
 
     # -- endings
