@@ -3,10 +3,12 @@
 
 The limit follows the answers of the agents as TCP's retransmission timeout follows the round trips (RFC 6298): a
 smoothed time plus four times its smoothed deviation, doubled for each agent that was late for the same server.  One
-estimate serves all agents, because most nodes get a claim too rarely for one of their own.  Two rules keep an agent
-that was frozen from raising it for the others:
+estimate serves all agents, because most nodes get a claim too rarely for one of their own.  Two rules keep one agent,
+which is frozen or takes its time on purpose, from raising it for the others:
 
-* The late answers of one agent count once, until another agent answers.
+* A slow answer takes more than a third of the limit.  The slow answers of one agent count once, until another agent is
+  slow.  Quicker answers cannot raise the limit, in whatever order they come: the time and four deviations are at most
+  2.8 times the longest of them.
 * A late answer counts as at most twice the limit, so a fleet that is slow as a whole is followed within a few answers.
 """
 
@@ -20,6 +22,8 @@ SHORTEST_S = 0.18
 ALPHA, BETA, K = 1 / 8, 1 / 4, 4
 #: A late answer counts as at most so many limits.
 LATE_MAX = 2.0
+#: An answer is slow if it takes more than this part of the limit.
+SLOW_PART = 1 / 3
 
 
 class VerdictLimit:
@@ -31,7 +35,7 @@ class VerdictLimit:
         self._answer_s = 0.0
         self._deviation_s = 0.0
         self._limit_s = min(FIRST_S, longest_s)
-        self._last_late = ""
+        self._last_slow = ""
 
     def after(self, late: int = 0) -> float:
         """The limit for a claim of a server for which ``late`` agents were late already; at most ``longest_s``."""
@@ -39,10 +43,10 @@ class VerdictLimit:
 
     def answered(self, node: str, took_s: float) -> None:
         """The agent of ``node`` answered a claim after ``took_s``, in time or late."""
-        is_late = took_s > self._limit_s
-        if is_late and node == self._last_late:
-            return
-        self._last_late = node if is_late else ""
+        if took_s > SLOW_PART * self._limit_s:
+            if node == self._last_slow:
+                return
+            self._last_slow = node
         self._measured(min(took_s, LATE_MAX * self._limit_s))
 
     def _measured(self, took_s: float) -> None:
