@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from shared_scheduler.core import effects as ef
+from shared_scheduler.core.group_check import SOFT_YIELDS_MAX
+from shared_scheduler.decision.pipeline import Decision
+from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, RefusalCode, Verdict
 from shared_scheduler.sim.workload import SentRequest, Server, ServerGroup, ServerState
 
@@ -38,10 +41,26 @@ class GroupChecks:
         self._seen: dict[str, int] = {}
         #: (scheduler, server) -> whether it saw a member where the server may go, when it began its last claim for it
         self._knew_one: dict[tuple[str, str], bool] = {}
+        #: (scheduler, server of a soft group) -> the nodes that passed beside other members, at the last decision after
+        #: a yield
+        self._beside: dict[tuple[str, str], frozenset[str]] = {}
+        #: (scheduler, server of a soft group) -> the nodes that were claimed after a yield
+        self._went: dict[tuple[str, str], set[str]] = {}
+        #: (scheduler, server) -> the nodes beside other members that were left out by its last claim, for another node
+        self._passed_over: dict[tuple[str, str], frozenset[str]] = {}
         #: servers that an agent refused once, because of a soft policy
         self._warned: set[str] = set()
         #: node -> servers whose group its agent has forgotten
         self._forgotten: dict[str, set[str]] = {}
+
+    def decided(self, scheduler: SimScheduler, request: Request, index: int, decision: Decision) -> None:
+        """A scheduler has weighed the hosts for one instance."""
+        consumer = request.instance_uuids[index]
+        server = self._world.owners().get(consumer)
+        if server is None or server.group is None or request.group is None:
+            return
+        if (server.group.policy, request.group.policy) == (GroupPolicy.SOFT_AFFINITY, GroupPolicy.AFFINITY):
+            self._beside[scheduler.name, consumer] = frozenset(decision.nodes())
 
     def assumed(self, scheduler: SimScheduler, node: str, claim_id: str, consumer: str) -> None:
         """A scheduler is about to count a claim in its table, which is still that of the decision."""
@@ -54,6 +73,24 @@ class GroupChecks:
         left = {server.node} if server.state is ServerState.MOVES else set()
         known = {table.node_at(slot) for slot in table.members_at(others)}
         self._knew_one[scheduler.name, consumer] = bool(known - left)
+        if server.group.policy == GroupPolicy.SOFT_AFFINITY:
+            self._passed_over[scheduler.name, consumer] = self._left_out(scheduler, server, node)
+
+    def _left_out(self, scheduler: SimScheduler, server: Server, claimed: str) -> frozenset[str]:
+        """The nodes beside other members that a scheduler, which has yielded, may still try but does not.
+
+        That a late agent was left before the yield is no reason to leave it out."""
+        key = scheduler.name, server.uuid
+        for state in scheduler.core.requests.under_way():
+            for instance in state.instances:
+                if instance.consumer != server.uuid or not state.check.yields:
+                    continue
+                went, late = self._went.setdefault(key, set()), frozenset(instance.late)
+                if not state.prefers_hosts:
+                    beside = self._beside.get(key, frozenset()) | late
+                    return beside - went - (instance.out.keys() - late)
+                went.add(claimed)
+        return frozenset()
 
     def agent_forgot(self, node: SimNode, consumers: Iterable[str]) -> None:
         """An agent has lost its state, with these consumers that it had accepted."""
@@ -114,13 +151,24 @@ class GroupChecks:
             self._check("affinity", together, scheduler.name, asked.request.request_id, nodes, "others on", apart)
         elif group.policy == GroupPolicy.SOFT_AFFINITY:
             first = not any(self._knew_one.get((scheduler.name, uuid), True) for uuid in nodes)
-            tried = any(attempt.outcome == YIELDED for attempt in answer.record.attempts)
-            together = not (apart and first) or tried
+            together = not (apart and first) or self._tried(scheduler, answer, apart)
             self._check("soft_affinity", together, scheduler.name, asked.request.request_id, nodes, apart)
         elif group.label:
             self._check_spread(scheduler, group, asked, set(nodes.values()))
         elif group.policy == GroupPolicy.ANTI_AFFINITY:
             self._check_without_agents(scheduler, group, set(nodes.values()))
+
+    def _tried(self, scheduler: SimScheduler, answer: ef.Answer, apart: list[str]) -> bool:
+        """Whether a request that found other members on these nodes has yielded to them, as often as it may or until
+        none of their nodes was left."""
+        yields = Counter(attempt.instance for attempt in answer.record.attempts if attempt.outcome == YIELDED)
+        if not yields or max(yields.values()) >= SOFT_YIELDS_MAX:
+            return bool(yields)
+        left = (self._passed_over.get((scheduler.name, uuid), frozenset()) for uuid in answer.request.instance_uuids)
+        beside = frozenset[str]().union(*left)
+        went = {inner[0].node for inner in answer.choices}
+        settled = any(self._beside.get((scheduler.name, uuid), frozenset()) & went for uuid in yields)
+        return beside.isdisjoint(apart) and not settled
 
     def _check_spread(self, scheduler: SimScheduler, group: ServerGroup, asked: SentRequest, nodes: set[str]) -> None:
         """Every node is eligible.  A server that was deleted while the request was under way leaves the others where

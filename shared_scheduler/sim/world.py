@@ -304,6 +304,7 @@ class World:
 
     def decided(self, scheduler: SimScheduler, request: Request, index: int, decision: Decision) -> None:
         """A scheduler has weighed hosts."""
+        self.checkers.groups.decided(scheduler, request, index, decision)
         self.checkers.soft_choices.decided(scheduler, request, index, decision)
 
     def assumed(self, scheduler: SimScheduler, node: str, claim_id: str, consumer: str) -> None:

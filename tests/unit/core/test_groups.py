@@ -5,13 +5,7 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.group_check import (
-    CHECK_PAUSE_S,
-    CHECKS_MAX,
-    SOFT_YIELDS_MAX,
-    YIELD_PAUSE_S,
-    YIELDS_MAX,
-)
+from shared_scheduler.core.group_check import CHECK_PAUSE_S, CHECKS_MAX, SOFT_YIELDS_MAX, YIELD_PAUSE_S, YIELDS_MAX
 from shared_scheduler.decision.request import Group
 from shared_scheduler.protocol.messages import Consumer, Increment, RefusalCode
 from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in, of_kind, only, only_claim, request, taken
@@ -323,7 +317,7 @@ def test_the_first_of_a_soft_group_yields_and_is_checked_again() -> None:
 
 def test_members_of_a_soft_group_that_change_sides_at_once_meet_later() -> None:
     # given two members, each of which has yielded to the other
-    driver, effects, here, there = soft_pair_apart()
+    driver, effects, here, _there = soft_pair_apart()
     driver.deleted(only(ef.DeleteAllocation, effects))
     ask = group_question(placed(driver, driver.wait(YIELD_PAUSE_S)))
     # when the junior finds the other one where it was before

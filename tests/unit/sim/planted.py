@@ -450,6 +450,34 @@ def know_members_where_a_server_leaves(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupCheck, "chosen", chosen)
 
 
+@bug("soft_affinity")
+def check_soft_groups_once(patch: pytest.MonkeyPatch) -> None:
+    """A member that has yielded is answered wherever the others are then (before 6800be1)."""
+
+    def is_needed(self: GroupCheck, state: RequestState) -> bool:
+        group = state.request.group
+        soft = group is not None and group.policy == GroupPolicy.SOFT_AFFINITY
+        return real(self, state) and not (soft and state.check.yields)
+
+    real = GroupCheck.is_needed
+    patch.setattr(GroupCheck, "is_needed", is_needed)
+
+
+@bug("soft_affinity")
+def pass_over_late_agents_after_a_yield(patch: pytest.MonkeyPatch) -> None:
+    """A member does not yield to a host that it has left because the agent was late (before 6800be1)."""
+
+    def decide_again(self: Requests, step: Any, state: RequestState) -> None:
+        left = [(instance, [*instance.late], dict(instance.out)) for instance in state.instances]
+        real(self, step, state)
+        for instance, late, out in left:
+            instance.late[:] = late
+            instance.out.update(out)
+
+    real = Requests._decide_again_if_clean
+    patch.setattr(Requests, "_decide_again_if_clean", decide_again)
+
+
 @bug("soft_choice")
 def move_members_among_near_ties(patch: pytest.MonkeyPatch) -> None:
     """Slices, and the order in which members meet, ignore the members of a soft group (before e3eedee)."""

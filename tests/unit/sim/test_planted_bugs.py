@@ -11,7 +11,7 @@ import pytest
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.invariants import INVARIANTS
 from shared_scheduler.sim.network import NetworkFaults
-from shared_scheduler.sim.run import RunPlan, run
+from shared_scheduler.sim.run import RunPlan, drawn, run
 from shared_scheduler.sim.scheduled_moves import MOVES
 from shared_scheduler.sim.schedulers import DECISIONS
 from shared_scheduler.sim.topology import Board
@@ -49,6 +49,8 @@ SHOWN_BY = {
     "write_without_what_others_have_added": 36,
     "move_members_among_near_ties": 37,
     "know_members_where_a_server_leaves": 38,
+    "check_soft_groups_once": 39,
+    "pass_over_late_agents_after_a_yield": 40,
 }
 #: crowded clouds in which a node lies for some seconds, the second with two cells, traits and aggregates
 LYING_SEEDS = range(2)
@@ -64,6 +66,7 @@ def plans() -> Iterator[RunPlan]:
     yield from moving_plans()
     yield from near_tie_plans()
     yield from moving_members_plans()
+    yield from yielding_plans()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -201,6 +204,11 @@ def moving_members_plans() -> Iterator[RunPlan]:
         fault_every_s=1.0,
         fault_kinds=("ports_in_moves",),
     )
+
+
+def yielding_plans() -> Iterator[RunPlan]:
+    """First members of a soft group yield to each other, and to one on the host of an agent that was late."""
+    yield from map(drawn, (412, 13))
 
 
 def broken_by(plan: RunPlan) -> set[str]:
