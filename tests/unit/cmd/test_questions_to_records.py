@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -344,26 +345,56 @@ def test_the_newest_records_of_a_project_are_chosen_with_its_ends(ask: Ask) -> N
     ]  # fmt: skip
 
 
-def test_following_prints_each_new_record_once_even_one_that_is_stored_late(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@dataclass
+class FollowedStore:
+    """A store in which a script writes records between two reads of ``records last --follow``."""
+
+    path: Path
+    monkeypatch: pytest.MonkeyPatch
+    out: pytest.CaptureFixture[str]
+
+    def follow(self, count: int, *written: list[Any], clock_s: float | None = None) -> list[dict[str, Any]]:
+        """All records that are printed until Control-C; ``clock_s`` is the clock of the command."""
+        later = list(written)
+
+        def pause(_: float) -> None:
+            if not later:
+                raise KeyboardInterrupt
+            JsonLines(self.path).write(later.pop(0))
+
+        clock = time.time if clock_s is None else lambda: clock_s
+        self.monkeypatch.setattr(records_command, "time", SimpleNamespace(sleep=pause, time=clock))
+        command = ["records", "last", str(count), "--follow", "--format", "json", "--records", str(self.path)]
+        assert manage.main(command) == 130  # by Control-C
+        return [json.loads(line) for line in self.out.readouterr().out.splitlines()]
+
+
+@pytest.fixture
+def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> FollowedStore:
+    return FollowedStore(tmp_path / "r", monkeypatch, capsys)
+
+
+def test_following_prints_each_new_record_once_even_one_that_is_stored_late(followed: FollowedStore) -> None:
     first, *builds = stored()[:4]
-    store = JsonLines(tmp_path / "r")
-    store.write([first, builds[1]])
-    late = [[builds[2]], [builds[0]], []]
-
-    def pause(_: float) -> None:
-        if not late:
-            raise KeyboardInterrupt
-        store.write(late.pop(0))
-
-    monkeypatch.setattr(records_command, "time", SimpleNamespace(sleep=pause, time=time.time))
-
-    code = manage.main(["records", "last", "5", "--follow", "--format", "json", "--records", str(tmp_path / "r")])
-
-    assert code == 130  # by Control-C
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    JsonLines(followed.path).write([first, builds[1]])
+    found = followed.follow(5, [builds[2]], [builds[0]], [])
     assert [one["hosts"][0] for one in found] == ["c1", "c2", "c3", "c1"]
+
+
+def test_following_begins_with_no_more_records_than_were_asked_for(followed: FollowedStore) -> None:
+    first, *builds = stored()[:4]
+    JsonLines(followed.path).write([first, *builds[:2]])
+    assert [one["hosts"][0] for one in followed.follow(1, [], [builds[2]])] == ["c2", "c3"]
+
+
+def test_following_goes_on_after_the_clock_was_set_back(followed: FollowedStore) -> None:
+    # given records of a clock that is an hour ahead
+    first, *builds = stored()[:4]
+    JsonLines(followed.path).write([{**first, "at": first["at"] + 3_600}])
+    # when it is set right
+    found = followed.follow(5, [builds[0]], [builds[1]], [], clock_s=builds[1]["at"])
+    # then the records after that are printed, once
+    assert [one["hosts"][0] for one in found] == ["c1", "c1", "c2"]
 
 
 def test_the_story_of_a_host(ask: Ask) -> None:
