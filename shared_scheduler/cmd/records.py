@@ -43,6 +43,8 @@ OTHER_RESULTS = "--result failed shows builds; a request without a host has anot
 COLUMNS = ("at", "kind", "request", "servers", "result", "hosts", "reason")
 #: Time between two reads of new records.
 FOLLOW_S = 1.0
+#: so many of the newest records that were printed are kept, so that none is printed twice
+PRINTED_MAX = 2 * FOUND_MAX
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,10 +66,11 @@ def run(args: argparse.Namespace) -> int:
     """Read the records and print them.  Returns the exit code."""
 
     def ask(store: Store) -> int:
+        before = from_records.last(store, FOUND_MAX, _wanted(args, args.since)) if args.follow else []
         found = from_records.last(store, args.count, _wanted(args, args.since))
         _show(args, from_records.with_askers_of(store, found))
         if args.follow:
-            _follow(args, store, found)
+            _follow(args, store, [*before, *found])
         elif found and args.format == "text" and args.result == FAILED:
             print(f"\n{OTHER_RESULTS}")
         return 0 if found else _nothing(args)
@@ -93,16 +96,29 @@ def _show(args: argparse.Namespace, found: Sequence[Record]) -> None:
         print("\n".join(printed_tables.lines(COLUMNS, map(_row, found))), flush=True)
 
 
-def _follow(args: argparse.Namespace, store: Store, shown: Sequence[RecordEntry]) -> None:
-    """Print new records until the command is interrupted.  Records may be stored late, so the last ones are kept."""
-    recent = list(shown)
+def _follow(args: argparse.Namespace, store: Store, known: Sequence[RecordEntry]) -> None:
+    """Print new records until the command is interrupted.
+
+    Records may be stored late, and the clock may be set back: what is known is not found by its time."""
+    printed, recent = dict.fromkeys(map(_identity, known)), known
     while True:
         time.sleep(FOLLOW_S)
-        since_s = max((record["at"] for record in recent), default=time.time()) - DISORDER_MAX_S
-        newest = from_records.last(store, FOUND_MAX, _wanted(args, since_s))
-        found = [record for record in newest if record not in recent]
-        recent = [record for record in [*recent, *found] if record["at"] >= since_s]
+        newest = from_records.last(store, FOUND_MAX, _wanted(args, _since_s(recent)))
+        found = [record for record in newest if _identity(record) not in printed]
+        printed.update(dict.fromkeys(map(_identity, found)))
+        for oldest in list(printed)[:-PRINTED_MAX]:
+            del printed[oldest]
+        recent = found or recent
         _print_lines(args, from_records.with_askers_of(store, found))
+
+
+def _since_s(recent: Sequence[RecordEntry]) -> float:
+    """Since when records may be new: none is stored so much later than the newest that were found."""
+    return min(max((record["at"] for record in recent), default=time.time()), time.time()) - DISORDER_MAX_S
+
+
+def _identity(record: RecordEntry) -> str:
+    return json.dumps(record, sort_keys=True)
 
 
 def _print_lines(args: argparse.Namespace, found: Iterable[Record]) -> None:
