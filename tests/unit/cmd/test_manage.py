@@ -173,6 +173,7 @@ def test_simulate_writes_a_trace_that_a_person_can_read(
     assert any("answers req-1:" in line for line in lines)
 
 
+@pytest.mark.long
 def test_the_demo_ends_by_itself_with_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", *SMALL, "--duration", "2", "--seed", "1"]) == 0
     shown = capsys.readouterr().out

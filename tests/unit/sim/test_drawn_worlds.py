@@ -61,6 +61,7 @@ def noticed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     yield seen
 
 
+@pytest.mark.long
 def test_everything_that_a_compute_and_a_network_can_do_is_done(noticed: Counter[str]) -> None:
     missing = ODD | NETWORK_FAULTS
     for seed in SEEDS:

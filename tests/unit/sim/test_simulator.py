@@ -31,6 +31,7 @@ def test_no_invariant_breaks(seed: int) -> None:
     assert run(plan).checkers.violations == [], plan.command()
 
 
+@pytest.mark.long
 def test_every_invariant_is_really_checked() -> None:
     checked: set[str] = set()
     for seed in range(len(INVARIANTS)):

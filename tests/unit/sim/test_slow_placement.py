@@ -71,6 +71,7 @@ def test_a_slow_placement_is_used_to_its_capacity_and_is_well_soon_after() -> No
     assert_used_to_its_capacity_and_well_soon_after(30.0)
 
 
+@pytest.mark.long
 def test_a_second_for_each_call_is_no_overload_because_batches_grow() -> None:
     world = crowded_world(2, rate_per_s=30.0)
     world.slow_placement(0.0, call_s=SLOW_S)
@@ -110,6 +111,7 @@ def test_a_burst_leaves_nothing_behind_when_placement_fails_in_the_middle(count:
     assert world.checkers.violations == []
 
 
+@pytest.mark.long
 def test_a_burst_is_tried_where_single_writes_are_slow_and_batches_are_not() -> None:
     # given a Placement whose calls take 0.3 s with one server and 0.46 s with sixteen, and a request for one
     world = crowded_world(5, rate_per_s=0.001)
