@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.core.group_check import YIELD_PAUSE_S
+from shared_scheduler.decision.request import Group
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from tests.unit.core.scheduler_driver import (
     SchedulerDriver,
     claims_in,
@@ -161,3 +164,43 @@ def test_the_request_is_informed_once_about_an_abandoned_claim() -> None:
     # then its record has each claim once
     ended = [(attempt.claim_id, attempt.outcome) for attempt in fail.record.attempts]
     assert ended == [(first.claim_id, "abandoned"), (second.claim_id, "deleted")]
+
+
+def test_a_write_that_may_arrive_late_is_not_deleted_after_its_server_was_written_there_again() -> None:
+    # given a member that was written on a node by a repeated write, and has yielded to another host
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    group = Group("group", "affinity", frozenset({"server-5", "server-9"}))
+    first = only_claim(driver.ask(request("server-9", group=group), within_s=300.0))
+    other = "node-2" if first.node == "node-1" else "node-1"
+    effects = yields_to(other, driver, repeated_write(driver, only(ef.WriteAllocation, driver.accept(first))))
+    # when it yields once more, back to that node, and is answered there
+    second = only_claim(effects)
+    effects = driver.written(only(ef.WriteAllocation, driver.accept(second)))
+    third = only_claim(yields_to(first.node, driver, effects))
+    ask = only(ef.AskGroup, driver.written(only(ef.WriteAllocation, driver.accept(third))))
+    only(ef.Answer, driver.give(stands(ask, first.node)))
+    # then the claim before is only released when its write cannot arrive any more: Placement cannot tell both apart
+    effects = driver.wait(CARRIED_OUT_WITHIN_S)
+    assert of_kind(ef.DeleteAllocation, effects) == []
+    assert releases_in(effects) == [first.claim_id]
+    assert [one.claim_id for one in driver.table.outstanding(first.node)] == [third.claim_id]
+    driver.idle()
+
+
+def repeated_write(driver: SchedulerDriver, write: ef.WriteAllocation) -> list[ef.Effect]:
+    """Placement has carried out the second attempt of a write, and may still carry out the first one."""
+    code, allocations = ev.WriteCode.WRITTEN, write.allocations
+    written = ev.AllocationWritten(write.claim_id, code, "", allocations, cause=write.cause, may_arrive=True)
+    return driver.give(written)
+
+
+def stands(ask: ef.AskGroup, node: str) -> ev.GroupAnswered:
+    """The other member stands on this node."""
+    return ev.GroupAnswered(ask.ask_id, {"server-5": frozenset({node})}, cause=ask.cause)
+
+
+def yields_to(node: str, driver: SchedulerDriver, effects: list[ef.Effect]) -> list[ef.Effect]:
+    """The other member stands on this node: a written server is deleted, and decided again."""
+    delete = only(ef.DeleteAllocation, driver.give(stands(only(ef.AskGroup, effects), node)))
+    driver.deleted(delete)
+    return driver.wait(YIELD_PAUSE_S)
