@@ -51,6 +51,10 @@ DELETING   another writer has changed it, or the    LEFT_ALONE   forget; no Rele
 DELETING   not deleted                              DELETING     delete again after a pause, without a limit;
                                                                  after some attempts report ABANDONED to the
                                                                  request
+DELETING   its end was reported, and a later claim  DELETING     wait until that has ended
+           of the server on the node is under way
+DELETING   its end was reported, and a later claim  DELETED      forget; cast Release; no delete, because it
+           of the server on the node is CONFIRMED                may have the same allocations and generation
 =========  =======================================  ===========  ============================================
 
 States on the right that do not appear on the left are endings; every claim has exactly one ending.
@@ -224,6 +228,10 @@ class ClaimState(StrEnum):
     ABANDONED = "abandoned"
 
 
+#: the states of a claim with which its request may be answered, or was
+WANTED = frozenset({ClaimState.CLAIMING, ClaimState.WRITING, ClaimState.WRITTEN, ClaimState.CONFIRMED})
+
+
 @dataclass(frozen=True, slots=True)
 class Intent:
     """One consumer to place on one node.  ``by_agent``: the agent of the node judges the claim first.
@@ -297,11 +305,27 @@ class OpenClaim:
     arrives_until_s: float = float("-inf")
     #: an end was reported to the request, and other requests may place the same server
     abandoned: bool = False
+    #: the next claim of the server on the node, since an end was reported
+    later: OpenClaim | None = None
 
     @property
     def cause(self) -> str:
         """The cause id of the request, which is the cause of everything that is done for the claim."""
         return self.intent.request_id
+
+    def later_wanted(self) -> OpenClaim | None:
+        """The claim with which the server was placed on the node again, or may still be.
+
+        Placement cannot tell what it wrote from what this one wrote: each may be the first write of the consumer."""
+        later = self.later
+        while later is not None and not later.is_wanted:
+            later = later.later
+        return later
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the request may be answered, or was answered, with this claim."""
+        return self.wanted and self.state in WANTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +382,8 @@ class Claims:
         self._confirmed = confirmed
         self._open: dict[str, OpenClaim] = {}
         self._in_flight: dict[str, int] = {}  # node -> claims without a verdict
+        #: consumer and node -> the last of the open claims whose end was reported
+        self._reported: dict[tuple[str, str], OpenClaim] = {}
         # the last claims that have ended
         self._released: FIFOCache[str, Intent] = FIFOCache(settings.released_max)
         self._answered: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
@@ -398,6 +424,8 @@ class Claims:
         claim = OpenClaim(claim_id, owner, intent, state, step.now)
         claim.seen = max(self._table.version(intent.node), Version(intent.epoch, 0))
         self._open[claim_id] = claim
+        if (earlier := self._reported.get((intent.consumer, intent.node))) is not None:
+            earlier.later = claim
         self._assume(claim)
         if intent.by_agent:
             self._in_flight[intent.node] = self._in_flight.get(intent.node, 0) + 1
@@ -742,16 +770,24 @@ class Claims:
         self._report(step, claim, ending)
         self._timers.set(("delete", claim.claim_id), claim.arrives_until_s)
 
-    @staticmethod
-    def _report(step: Step, claim: OpenClaim, ending: ClaimState) -> None:
+    def _report(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
         """Report an end to the request, once; what the claim holds is released later."""
         if not claim.abandoned:
             claim.abandoned = True
+            self._reported[claim.intent.consumer, claim.intent.node] = claim
             step.tell(ClaimEnded(claim, ending))
 
     def on_delete_timer(self, step: Step, claim_id: str) -> None:
-        """Try the delete again."""
-        self._delete(step, self._open[claim_id])
+        """Try the delete again, unless the server was placed on the node again since."""
+        claim = self._open[claim_id]
+        later = claim.later_wanted()
+        if later is None:
+            self._delete(step, claim)
+        elif later.state == ClaimState.CONFIRMED:
+            self._release(step, claim)
+            self._forget(step, claim, ClaimState.DELETED)
+        else:
+            self._timers.set(("delete", claim_id), step.now + self._settings.crowded_wait_s)
 
     # -- endings
 
@@ -772,6 +808,9 @@ class Claims:
 
     def _forget(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
         del self._open[claim.claim_id]
+        there = (claim.intent.consumer, claim.intent.node)
+        if self._reported.get(there) is claim:
+            del self._reported[there]
         claim.state = ending
         self.endings[ending.value] += 1
         self._table.forget(claim.claim_id)
