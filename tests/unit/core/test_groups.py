@@ -368,6 +368,23 @@ def test_a_member_of_a_soft_group_yields_to_a_host_whose_agent_was_late() -> Non
     only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(last))))
 
 
+def test_a_member_that_had_to_come_back_to_a_late_agent_does_not_wait_longer_for_the_next_one() -> None:
+    # given a member that came back to the host of a late agent, because the only other host has refused it
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    late = only_claim(driver.ask(request("server-9", group=SOFT_GROUP)))
+    (second,) = claims_in(driver.wait(1.0))
+    back = only_claim(driver.refuse(second, RefusalCode.NO_CAPACITY))
+    assert back.node == late.node
+    # when it yields to a member on a new host, whose agent is late as well
+    ask = group_question(driver.written(only(ef.WriteAllocation, driver.accept(back))))
+    driver.with_agents("node-3")
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5="node-3")))
+    again = only_claim(driver.wait(YIELD_PAUSE_S))
+    # then it goes back after a second
+    assert again.node == "node-3"
+    assert [claim.node for claim in claims_in(driver.wait(1.0)) if claim.claim_id != again.claim_id] == [late.node]
+
+
 def test_servers_of_one_request_stay_together_where_the_table_has_claims_on_two_hosts() -> None:
     # given two members on two hosts, one of which will yield, and neither known to the conductor
     driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")})

@@ -9,7 +9,7 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.group_check import CHECK_PAUSE_S, YIELD_PAUSE_S
 from shared_scheduler.decision.decision_settings import DecisionSettings
-from shared_scheduler.decision.request import Request
+from shared_scheduler.decision.request import Group, Request
 from shared_scheduler.decision.spread_request import label_uuid
 from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.protocol.messages import Consumer, Increment
@@ -177,3 +177,17 @@ def test_servers_that_cannot_be_read_fail_the_request() -> None:
     (failed,) = of_kind(ef.Fail, driver.deleted(delete))
     assert failed.code is ef.FailureCode.GROUP_UNSETTLED
     assert failed.text == "the members of label web could not be read: no server"
+
+
+def test_a_yield_because_of_a_rack_is_no_reason_to_look_up_a_soft_group_whose_members_are_known() -> None:
+    # given a member of a soft affinity group, and another one for another rack, where a third one stands already
+    driver = in_racks("node-1", "node-2", "node-3")
+    driver.hear(Increment("node-1", 1, 2, consumers={"server-7": Consumer(taken("node-1"), True, "group")}))
+    group = Group("group", "soft-affinity", frozenset({"server-4", "server-7", "server-9"}))
+    effects = driver.ask(request("server-9", group=group, hints={"shared_scheduler:spread": ("key=rack",)}))
+    (home,) = (claim.node for claim in claims_in(effects))
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, placed(driver, effects), server_4=home)))
+    # when it is written in the third rack, then only the racks are checked again
+    ask = placed(driver, driver.wait(YIELD_PAUSE_S))
+    assert ask.ask_id.startswith("spread.")
+    only(ef.Answer, stand(driver, ask, server_4=home))
