@@ -119,7 +119,8 @@ class GroupCheck:
         if group.policy == GroupPolicy.ANTI_AFFINITY:
             return any(not claim.intent.counts_groups for claim in state.claims())
         if group.policy == GroupPolicy.SOFT_AFFINITY:
-            return (state.check.first or state.check.yields > 0) and state.check.yields < SOFT_YIELDS_MAX
+            yields = state.check.group_yields
+            return (state.check.first or yields > 0) and yields < SOFT_YIELDS_MAX
         return group.policy == GroupPolicy.AFFINITY
 
     def chosen(self, state: RequestState, instance: InstancePlacement) -> None:
@@ -156,10 +157,11 @@ class GroupCheck:
             check.all_asked = True
             return CheckAgain(0.0)
         check.checks_made += 1
-        if min(own) < min(misplaced.members) and check.checks_made < CHECKS_MAX * (1 + check.yields):
+        if min(own) < min(misplaced.members) and check.checks_made < CHECKS_MAX * (1 + check.group_yields):
             return CheckAgain(self._rng.uniform(0, CHECK_PAUSE_S))
         check.checks_made = 0
         check.yields += 1
+        check.group_yields += 1
         return Yield(_reason(group, misplaced), self._rng.uniform(0, YIELD_PAUSE_S), misplaced.hosts, misplaced.full)
 
     def _apart(self, state: RequestState, group: Group, others: Standing) -> Misplaced | None:

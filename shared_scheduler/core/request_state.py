@@ -182,16 +182,20 @@ class InstancePlacement:
 
     def forget_late(self) -> None:
         """Include the hosts whose agents were late again, as if the instance had not been tried on them."""
-        for node in self.late:
-            self.out.pop(node, None)
-        self.late.clear()
+        self._include_late()
+        self.patient = False
 
     def recall_late(self) -> bool:
         """Include the hosts whose agents were late, and wait for them from now on; False if there are none."""
         recalled = bool(self.late)
+        self._include_late()
         self.patient = self.patient or recalled
-        self.forget_late()
         return recalled
+
+    def _include_late(self) -> None:
+        for node in self.late:
+            self.out.pop(node, None)
+        self.late.clear()
 
 
 @dataclass(slots=True)
@@ -220,6 +224,8 @@ class GroupCheckState:
     all_asked: bool = False
     checks_made: int = 0
     yields: int = 0
+    #: those of them because of the group
+    group_yields: int = 0
     #: the pause after the yield that is under way
     pause_s: float = 0.0
     #: whether no other member was known when a host was chosen
