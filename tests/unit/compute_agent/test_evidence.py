@@ -241,6 +241,22 @@ def test_a_resize_to_the_same_host_waits_as_long_as_nova_compute_is_down() -> No
     assert not node.core.ledger.pending
 
 
+def test_a_report_before_the_audit_says_nothing_about_a_resize_to_the_same_host() -> None:
+    # given a resize to the same host that waits for a nova-compute that has started again
+    node, here, asked = Node(), report({"vm-1": Member()}), claim("c1", "vm-1", vcpus=2)
+    node.start(here)
+    node.pass_s(1)
+    assert said(node.send(asked), Verdict)[0].accepted
+    # when the tap cannot read the tracker at first, and reports nothing as all that it knows
+    node.tell(ev.TrackerLost("its process ended"), ev.TrackerConnected("tap"))
+    node.tell(ev.TrackerReported({}, {}, complete=True, ready=False))
+    node.tell(here)
+    # then the instance, which it reports after that, is not the resize
+    assert node.core.ledger.pending.keys() == {"c1"}
+    node.tell(report({"vm-1": Member(instance=True, migration="m-1")}))
+    assert not node.core.ledger.pending
+
+
 def test_a_late_claim_ends_although_nova_compute_was_down_meanwhile() -> None:
     # given an instance, and a claim for it that arrives late
     node, here, asked = Node(), report({"vm-1": Member()}), claim("c1", "vm-1")
