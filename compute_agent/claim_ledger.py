@@ -227,10 +227,10 @@ class ClaimLedger:
         return self._end(ids, ClaimEnd.REFUSED, why)
 
     def reported(self, report: TrackerReported, now: float) -> list[EndedClaim]:
-        """Take a report of the tracker.  Claims that it has taken over end."""
+        """Take a report of the tracker.  Claims that it has taken over end, once nova-compute has audited the node."""
         self._take_members(report)
         self._take_leaves(report)
-        taken = [key for key, held in self.pending.items() if self._is_taken_over(held)]
+        taken = [key for key, held in self.pending.items() if report.ready and self._is_taken_over(held)]
         for key in taken:
             self._note_taken(self.pending[key], now)
         endings = self._end(taken, ClaimEnd.TAKEN_OVER)
