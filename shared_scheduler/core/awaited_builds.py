@@ -7,8 +7,9 @@ intervals, until they show that it is active, that it failed for good, or that i
 
 A scheduler that starts awaits the builds that its records show as unfinished (``resumed``).
 
-A failed build is not the end: nova-conductor tries the next host.  An end that an agent has told is not recorded again
-from the databases.
+A failed build is not the end: nova-conductor tries the next host.  A good end that another host tells than the one on
+which the server was placed may be of that next host, or invented; the databases are read soon.  An end that an agent
+has told is not recorded again from the databases.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ TIMER = "build"
 
 @dataclass(slots=True)
 class _Awaited:
-    """``told``: the hosts whose failures are recorded already; ``reads``: the number of the next read."""
+    """``told``: the hosts whose failures are recorded already, ``built``: those whose good ends are; ``reads``: the
+    number of the next read."""
 
     cell: str
     node: str
@@ -45,6 +47,7 @@ class _Awaited:
     since_s: float
     reads: int
     told: set[str] = field(default_factory=set)
+    built: set[str] = field(default_factory=set)
 
 
 class AwaitedBuilds:
@@ -79,10 +82,11 @@ class AwaitedBuilds:
         awaited = self._awaited.get(server)
         if awaited is None:
             return
-        if succeeded:
+        known = awaited.built if succeeded else awaited.told
+        if succeeded and host == awaited.host:
             self._forget(server)
-        elif host not in awaited.told:
-            awaited.told.add(host)
+        elif host not in known:
+            known.add(host)
             awaited.since_s, awaited.reads = step.now, 0
             self._set_timer(server)
 
@@ -110,7 +114,7 @@ class AwaitedBuilds:
             if failure.on_node and failure.host not in awaited.told:
                 self._emit(step, awaited, build.server, failure.host, failure.reason, failure.at_s)
                 awaited.told.add(failure.host)
-        if build.state == BuildState.ACTIVE:
+        if build.state == BuildState.ACTIVE and build.host not in awaited.built:
             self._emit(step, awaited, build.server, build.host, "", build.at_s)
         elif build.state == BuildState.FAILED and not awaited.told and build.failures:
             last = build.failures[-1]  # of nova-conductor: no node has begun
