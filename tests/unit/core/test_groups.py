@@ -68,6 +68,33 @@ def test_a_member_that_stays_does_not_call_another_one_back() -> None:
     assert of_kind(ef.Answer, effects)
 
 
+def test_a_member_that_is_being_moved_away_does_not_keep_a_new_one_on_its_old_host() -> None:
+    # given the only member of an affinity group, which moves from node-1 to node-2, where its claim is accepted
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")})
+    driver.with_agents("node-2", free_mb=2048)
+    driver.hear(Increment("node-2", 1, 2, {}, {"server-5": member("node-2")}, {"claim": "server-5"}))
+    # when another one is written where the conductor and nova-compute still have the first
+    group = Group("group", "affinity", frozenset({"server-5", "server-9"}), frozenset({"host-1"}))
+    effects = driver.ask(request("server-9", group=group))
+    assert only_claim(effects).node == "node-1"
+    ask = group_question(placed(driver, effects))
+    # then Placement is asked where the first one will be, and the other one follows
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5="node-2")))
+    assert only_claim(driver.wait(YIELD_PAUSE_S)).node == "node-2"
+
+
+def test_a_new_member_follows_one_whose_resize_is_not_confirmed_yet() -> None:
+    # given a member that was resized from node-1, where nova-compute still counts it, to node-2
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")})
+    driver.with_agents("node-2", free_mb=2048, consumers={"server-5": member("node-2")})
+    # when another one is written where the first one was
+    group = Group("group", "affinity", frozenset({"server-5", "server-9"}), frozenset({"host-2"}))
+    ask = group_question(placed(driver, driver.ask(request("server-9", group=group))))
+    # then it follows
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5="node-2")))
+    assert only_claim(driver.wait(YIELD_PAUSE_S)).node == "node-2"
+
+
 # -- what a claim tells
 
 
