@@ -198,11 +198,14 @@ class GroupCheck:
         return Misplaced(frozenset(members), full=frozenset(full)) if members else None
 
     def _here(self, state: RequestState, group: Group) -> frozenset[str]:
-        """Other members that are built on the hosts of this request, where they break no policy.  Claims there may have
-        been released, and not be reported yet."""
+        """Other members that are built on the hosts of this request, where they break no policy, and nowhere else.
+
+        Claims there may have been released, and not be reported yet.  A member that moves, or whose resize is not
+        confirmed, is on two hosts."""
         ours = frozenset(choice.host for choice in state.choices())
         others = (group.members | self._table.groups.of(group.uuid)) - frozenset(state.request.instance_uuids)
-        return frozenset(uuid for uuid in others if self._is_built(uuid, ours))
+        settled = (uuid for uuid in others if len(self._table.members.slots(uuid)) == 1)
+        return frozenset(uuid for uuid in settled if self._is_built(uuid, ours))
 
     def _providers(self, hosts: frozenset[str]) -> frozenset[str]:
         rows = (self._table.row(slot) for host in hosts for slot in self._table.slots_of_host(host))
