@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.core.group_check import YIELD_PAUSE_S
 from shared_scheduler.decision.request import Group
+from shared_scheduler.protocol.messages import Consumer
 from tests.unit.core.scheduler_driver import (
     OTHER_CELL,
     SchedulerDriver,
@@ -15,6 +17,7 @@ from tests.unit.core.scheduler_driver import (
     only,
     only_claim,
     request,
+    snapshot,
     taken,
 )
 
@@ -106,3 +109,26 @@ def test_alternates_that_placement_does_not_name_in_time_are_left_out() -> None:
     driver.written(only(ef.WriteAllocation, driver.accept(claim)))
     (answer,) = of_kind(ef.Answer, driver.wait(2.1))
     assert nodes_of(answer) == [ask.node] and len(answer.choices[0]) == 1
+
+
+def test_alternates_that_are_named_while_their_request_yields_are_not_waited_for() -> None:
+    # given a member of a soft group that is written, and alternates of which Placement is asked
+    driver = SchedulerDriver().with_agents("node-1", "node-2", "node-3")
+    group = Group("group", "soft-affinity", frozenset({"server-5", "server-9"}))
+    ask = only(ef.AskCandidates, driver.ask(request("server-9", root_only=False, num_alternates=1, group=group)))
+    claim = only_claim(driver.give(ev.CandidatesAnswered(ask.ask_id, (candidate_on(ask.node),), cause=ask.cause)))
+    alternate = only(ef.AskCandidates, driver.wait(0.001))
+    question = only(ef.AskGroup, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    # when Placement names them while the member yields to another one, whose host is full meanwhile
+    other = min({"node-1", "node-2", "node-3"} - {claim.node})
+    stands = {"server-5": frozenset({other})}
+    delete = only(ef.DeleteAllocation, driver.give(ev.GroupAnswered(question.ask_id, stands, cause=question.cause)))
+    driver.give(ev.CandidatesAnswered(alternate.ask_id, (candidate_on(alternate.node),), cause=alternate.cause))
+    driver.hear(snapshot(other, 9, consumers={"server-5": Consumer({other: {"VCPU": 4}}, True, "group")}))
+    driver.deleted(delete)
+    # then it comes back to its host, and the answer does not wait for what was named
+    again = only(ef.AskCandidates, driver.wait(YIELD_PAUSE_S))
+    claim = only_claim(driver.give(ev.CandidatesAnswered(again.ask_id, (candidate_on(again.node),), cause=again.cause)))
+    driver.wait(0.001)
+    answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    assert [choice.node for choice in answer.choices[0]] == [claim.node, alternate.node]
