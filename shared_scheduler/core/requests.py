@@ -426,14 +426,15 @@ class Requests:
         """Handle the candidates of one host, for an instance or for an alternate."""
         kind, key, index, *_ = event.ask_id.split(".")
         state = self._under_way.get(int(key))
-        if state is None or state.phase not in (RequestPhase.PLACING, RequestPhase.CHECKING):
+        if state is None:
             return
-        if kind == "alternate":
+        if kind == "alternate":  # also while it yields or is rechecked: it may come back to its hosts
             self._alternates.on_candidates(state, event)
             self._advance(step, state)
             return
         instance = state.instances[int(index)]
-        if instance.state == InstanceState.ASKING and instance.ask_id == event.ask_id:
+        is_asked = instance.state == InstanceState.ASKING and instance.ask_id == event.ask_id
+        if is_asked and state.phase == RequestPhase.PLACING:
             self._take_candidates(step, state, instance, event)
 
     def _take_candidates(
