@@ -6,8 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
@@ -274,24 +272,6 @@ def test_the_answers_of_one_frozen_agent_hardly_raise_the_limit_for_the_others()
     for number in range(12):
         limit.answered(f"node-{number}", 0.004)
     assert limit.after() == SHORTEST_S
-
-
-@given(st.lists(st.floats(0.0, 3.0), max_size=80), st.integers(0, 3))
-@example([0.99] * 80, 1)
-@example([0.33, 0.0] * 40, 0)
-@example([0.0] * 20 + [0.34] * 40, 0)
-def test_one_agent_can_hardly_raise_the_limit_for_the_others(parts: list[float], honest: int) -> None:
-    # given a fleet that answers promptly
-    limit = VerdictLimit(3.0)
-    for number in range(50):
-        limit.answered(f"node-{number}", 0.004)
-    # when one agent takes as long as it likes, each time a part of the limit of the moment
-    for part in parts:
-        limit.answered("node-7", part * limit.after())
-        for number in range(honest):
-            limit.answered(f"node-{number}", 0.004)
-        # then the others are waited for about as long as before
-        assert limit.after() <= 2.5 * SHORTEST_S
 
 
 def test_a_fleet_that_becomes_slow_is_followed() -> None:
