@@ -120,30 +120,43 @@ def with_askers_of(store: Store, records: list[RecordEntry]) -> list[RecordEntry
 
 def _repeated(records: Iterable[Record]) -> list[list[Record]]:
     """The records, of which those are together that a scheduler repeats: before an agent is there, it is asked again
-    and again for its state."""
+    and again for its state, and an agent tells the end of a build again, maybe to schedulers that have started since.
+
+    After a new decision about its server, the same build may end again."""
     found: list[list[Record]] = []
-    last: dict[str, list[Record]] = {}  # of each scheduler, what it last said of the host
+    last: dict[tuple[str, ...], list[Record]] = {}  # what was last said of a subject
     for record in records:
-        if record.get("kind") != NODE:
-            found.append([record])
-            continue
-        same = last.get(record["scheduler"], [])
+        if record.get("kind") == DECISION:
+            for server in record.get("instances", ()):
+                last.pop((BUILD, server), None)
+        subject = _subject(record)
+        same = last.get(subject, [])
         if same and _said(same[0]) == _said(record):
             same.append(record)
-        else:
-            last[record["scheduler"]] = same = [record]
-            found.append(same)
+            continue
+        found.append([record])
+        if subject:
+            last[subject] = found[-1]
     return found
 
 
-def _said(change: Record) -> Record:
-    return {name: value for name, value in change.items() if name != "at"}
+def _subject(record: Record) -> tuple[str, ...]:
+    """What may be repeated: the state of the host, by each scheduler, and the end of the build of a server."""
+    kind = record.get("kind", "")
+    names = {NODE: [record.get("scheduler", "")], BUILD: record.get("instances", ())}
+    return (kind, *names[kind]) if kind in names else ()
+
+
+def _said(record: Record) -> Record:
+    """What is the same if it is said again; another scheduler may record the end of a build again."""
+    left_out = {"at", "scheduler"} if record.get("kind") == BUILD else {"at"}
+    return {name: value for name, value in record.items() if name not in left_out}
 
 
 def _events(same: Sequence[Record], host: str) -> Iterator[HostEvent]:
     first, last = same[0], same[-1]
     request_id, instances = first.get("request_id", ""), list(first.get("instances", ()))
-    again = f" ({len(same)} times until {moment(last['at'])})" if len(same) > 1 else ""
+    again = f" ({len(same)} times until {moment(last['at'])})" if len(same) > 1 and first.get("kind") == NODE else ""
     for text in facts(first, host):
         yield HostEvent(at=first["at"], request_id=request_id, instances=instances, text=text + again)
 

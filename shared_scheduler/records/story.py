@@ -9,6 +9,7 @@ nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,18 +85,19 @@ def story_of(store: Store, name: str) -> Story | None:
 
 
 def _each_once(records: Sequence[Record]) -> Iterator[Record]:
-    """Without repetitions, and with one of the ends of a build that two schedulers recorded.
+    """Without repetitions, and with one of the ends of a build that schedulers recorded twice.
 
-    After a new decision, the same build may fail again."""
+    After a new decision about its server, the same build may fail again."""
     seen: list[Any] = []
-    decisions = 0
+    decisions: Counter[str] = Counter()
     for record in records:
         key: Any = record
         if record.get("kind") == BUILD:
-            key = [record["instances"], record["hosts"], record["result"], record["reason"], decisions]
+            number = [decisions[server] for server in record["instances"]]
+            key = [record["instances"], record["hosts"], record["result"], record["reason"], number]
         if key not in seen:
             seen.append(key)
-            decisions += record.get("kind") == DECISION
+            decisions.update(record.get("instances", ()) if record.get("kind") == DECISION else ())
             yield record
 
 
