@@ -7,6 +7,7 @@ from __future__ import annotations
 from shared_scheduler.core.effects import Answer
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.network import NetworkFaults
+from shared_scheduler.sim.run import drawn, run
 from shared_scheduler.sim.workload import FLAVORS, SentRequest, Workload
 from shared_scheduler.sim.world import Sizes, World
 from shared_scheduler.table.row import Freshness
@@ -49,3 +50,9 @@ def test_a_placement_that_answers_the_race_with_a_conflict_does_not() -> None:
     world, asked = race(retries_inside=False)
     assert sorted(isinstance(one.outcome, Answer) for one in asked) == [False, True]
     assert over(world) == [{}]
+
+
+def test_what_is_written_without_an_agent_is_not_counted_as_an_earlier_claim_of_its_server() -> None:
+    # a server is placed directly on a node whose agent had accepted a claim for it that was released since
+    world = run(drawn(51226))
+    assert world.checkers.violations == []
