@@ -16,7 +16,16 @@ from shared_scheduler.core import events as ev
 from shared_scheduler.model.leaves import AGENT_READY
 from shared_scheduler.model.resources import same_allocations, sum_amounts
 from shared_scheduler.protocol.digest import told_digest
-from shared_scheduler.protocol.messages import Allocations, Claim, Heartbeat, Increment, Message, Snapshot, Verdict
+from shared_scheduler.protocol.messages import (
+    Allocations,
+    Claim,
+    Heartbeat,
+    Increment,
+    Message,
+    Release,
+    Snapshot,
+    Verdict,
+)
 from shared_scheduler.sim.attached_ports import without_ports
 from shared_scheduler.sim.group_checks import GroupChecks
 from shared_scheduler.sim.invariants import Violation
@@ -73,7 +82,8 @@ class Checkers:
         self.soft_choices = SoftChoices(world, self.check)
         self._claimed: dict[str, Claim] = {}  # claim id -> what was cast
         self._agreed: set[tuple[str, str]] = set()  # (node, claim id): the agent of the node has accepted the claim
-        self._taken_back: set[str] = set()  # ids of claims whose allocations were deleted
+        self._taken_back: set[str] = set()  # ids of claims whose allocations were deleted, or are of a later claim
+        self._released: set[str] = set()  # ids of claims
         self._lost: set[tuple[str, str]] = set()  # (node, consumer) that its agent accepted and forgot
         self._steps = 0
         self._phases: dict[tuple[str, str], str] = {}  # of windows, for a detailed trace
@@ -225,6 +235,16 @@ class Checkers:
         detect a copy of a claim that was judged before the restart."""
         self._claimed[claim.claim_id] = claim
         self.check("seen_epoch", claim.seen_epoch > 0, scheduler.name, claim.claim_id, "on", claim.node)
+
+    def released(self, release: Release) -> None:
+        """A scheduler is about to release a claim.  A late write of it may still arrive."""
+        self._released.add(release.claim_id)
+
+    def claimed_again(self, node: str, claim_id: str, consumer: str) -> None:
+        """A scheduler claims a node for a server, perhaps again and without its agent: what Placement has of the server
+        from now on is not of a claim that was released before."""
+        held = ((key, claim) for key, claim in self._accepted.get(node, {}).items() if key in self._released)
+        self._taken_back.update(key for key, claim in held if claim.consumer == consumer and key != claim_id)
 
     def taken_back(self, scheduler: SimScheduler, server: Server, allocations: Allocations) -> None:
         """A scheduler is about to delete the allocations of a server."""

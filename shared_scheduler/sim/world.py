@@ -23,7 +23,7 @@ from shared_scheduler.decision.request import Request
 from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S, SILENT_AFTER_S
-from shared_scheduler.protocol.messages import Allocations, Claim, Leaf, Message
+from shared_scheduler.protocol.messages import Allocations, Claim, Leaf, Message, Release
 from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.attached_ports import AttachedPorts
 from shared_scheduler.sim.checkers import Checkers
@@ -269,6 +269,8 @@ class World:
             self.checkers.cast(scheduler, message)
             for liar in self.liars:
                 liar.overhear(scheduler.name, message)
+        elif isinstance(message, Release):
+            self.checkers.released(message)
 
     def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
         """What Nova's databases say of a server."""
@@ -309,6 +311,7 @@ class World:
 
     def assumed(self, scheduler: SimScheduler, node: str, claim_id: str, consumer: str) -> None:
         """A claim of a scheduler begins."""
+        self.checkers.claimed_again(node, claim_id, consumer)
         self.checkers.groups.assumed(scheduler, node, claim_id, consumer)
         self.checkers.soft_choices.assumed(scheduler, node, claim_id, consumer)
 
