@@ -18,7 +18,7 @@ from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, W
 from shared_scheduler.placement.batch_writer import BatchWriter
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement.reconciler import without_nova
-from tests.unit.placement.real_placement import Fault, World, in_trouble, lost_reply
+from tests.unit.placement.real_placement import Fault, World, carried_out, in_trouble, lost_reply, raced
 
 WAIT_S = 60.0
 
@@ -343,3 +343,19 @@ def test_a_failing_callback_does_not_stop_the_writer(world: World) -> None:
         writer.submit(effect)
     assert {heard.get(timeout=WAIT_S).code for _ in effects} == {W}
     writer.stop()
+
+
+def test_the_waits_after_lost_races_do_not_count_as_time_of_placement(world: World) -> None:
+    # given a write that loses some races for its provider, and waits after each
+    one = Batches(world, clock=time.monotonic)
+    effect = intent(world.provider())
+    world.http.faults = [fault for _ in range(5) for fault in (raced, carried_out)]
+    # when it is written
+    began_s = time.monotonic()
+    one.writer.submit(effect)
+    answer = one.answers(1)[effect.claim_id]
+    took_s = time.monotonic() - began_s
+    one.writer.stop(drain_s=5.0)
+    # then a request for many servers is not refused because of that
+    assert answer.code is W
+    assert answer.consumer_s < took_s / 4
