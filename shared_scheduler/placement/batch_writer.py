@@ -78,8 +78,9 @@ class BatchWriter:
         self._changed = threading.Condition(lock)
         self._draining = False
         self._stopped = threading.Event()
+        self._waits = threading.local()  # waited_s: the waits of the write that a thread carries out
         self._writer = AllocationWriter(
-            client, clock, self._stopped.wait, rng or random.Random(), locate, merged_moves=merged_moves
+            client, clock, self._pause, rng or random.Random(), locate, merged_moves=merged_moves
         )
         runs = [(f"placement-writer-{number}", self._write) for number in range(writers)]
         runs += [(f"placement-deleter-{number}", self._delete) for number in range(deleters)]
@@ -168,11 +169,20 @@ class BatchWriter:
         if isinstance(work, DeleteAllocation):
             self._done(batch[0], self._writer.delete(work))
             return
-        began_s = self._clock()
+        self._waits.waited_s, began_s = 0.0, self._clock()
         answer = self._writer.write(work)
-        if answer.code in (WriteCode.WRITTEN, WriteCode.UNREACHABLE):
-            self._measured(1, began_s, answer.code is WriteCode.WRITTEN)
+        if answer.code is WriteCode.WRITTEN:
+            self._measured(1, began_s + self._waits.waited_s, True)
+        elif answer.code is WriteCode.UNREACHABLE:
+            self._measured(1, began_s, False)
         self._done(batch[0], answer)
+
+    def _pause(self, for_s: float) -> bool:
+        """Wait between the calls of a write; True if the writer stops.  It is no time that Placement takes to write."""
+        began_s = self._clock()
+        stops = self._stopped.wait(for_s)
+        self._waits.waited_s = getattr(self._waits, "waited_s", 0.0) + self._clock() - began_s
+        return stops
 
     def _measured(self, consumers: int, began_s: float, answered: bool) -> None:
         with self._changed:
