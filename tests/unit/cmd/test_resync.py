@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -94,6 +95,26 @@ def test_an_agent_that_does_not_answer_in_time_is_told(
     assert resync(sockets, "--wait", "0") == 1
     out = capsys.readouterr().out
     assert "waiting" in out and "The scheduler goes on asking" in out
+
+
+def test_a_scheduler_that_hangs_does_not_hide_what_another_one_has_read(
+    sockets: Path,
+    schedulers: list[OneScheduler],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # given a scheduler that is stopped by a signal: its answer is awaited for as long as the command may wait
+    schedulers[0].results[:] = ["waiting", "read"]
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 1.1)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hanging:
+        hanging.bind(str(sockets / "sched3-17.sock"))
+        hanging.listen()
+        # when
+        assert resync(sockets, "--wait", "1") == 2
+    # then the result of the others is the one of now
+    captured = capsys.readouterr()
+    assert "waiting" not in captured.out
+    assert captured.err.count("sched3-17.sock") == 1
 
 
 @pytest.mark.parametrize(
