@@ -47,9 +47,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Order it, wait, and print the result.  Returns the exit code."""
-    order, until_s = secrets.token_hex(8), time.monotonic() + args.wait
+    order = secrets.token_hex(8)
     try:
         running, silent = running_schedulers.ask(args, "resync", host=args.host, order=order)
+        until_s = time.monotonic() + args.wait  # from now on: a scheduler that hangs has its own time to answer
         last = {_process(answer): answer for answer in running}
         while _is_waiting(running) and time.monotonic() < until_s:
             time.sleep(POLL_S)
