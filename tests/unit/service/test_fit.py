@@ -15,6 +15,7 @@ from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.what_if import WhatIf, WhatIfError
+from shared_scheduler.protocol.messages import Reason
 from shared_scheduler.service import fit as fit_module
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.fit import BusyError, FitQuestions
@@ -140,3 +141,19 @@ def test_questions_wait_for_each_other_and_too_many_are_refused(monkeypatch: pyt
 def test_a_malformed_question_is_refused(question: dict[str, Any]) -> None:
     with pytest.raises(WhatIfError):
         fit(InspectedEngine(SchedulerDriver().core)).answer(question)
+
+
+class RefusesAll:
+    """A filter of Nova that no host passes, as ``nova.judge`` reports it."""
+
+    def verify(self, *_: Any) -> Reason:
+        return Reason("filter", {"filter": "PickyFilter"})
+
+
+def test_a_host_that_a_filter_of_nova_refused_is_not_listed_as_tried_before() -> None:
+    engine = InspectedEngine(SchedulerDriver().without_agents("node-1", "node-2").core)
+
+    answer = fit(engine, prepare=lambda table: (Decider(table), RefusesAll())).answer(QUESTION)
+
+    assert [one["host"] for one in answer["next"]["refused"]] == ["host-1", "host-2"]
+    assert answer["next"]["near"] == []
