@@ -39,9 +39,19 @@ def _with_units(detail: Mapping[str, Any], resource_class: str) -> dict[str, Any
 def outcome(attempt: Mapping[str, Any]) -> str:
     """How a try ended, with the numbers compared; a filter of Nova by its name."""
     detail = {name: value for name, value in attempt["detail"].items() if name != "provider"}
-    name = detail.pop("filter", "") if attempt["outcome"] == FILTER else ""
+    name = _name_of(str(attempt["outcome"]), detail)
     told = values(_with_units(detail, str(detail.get("resource_class", ""))))
-    return (str(name) or str(attempt["outcome"])) + (f" ({told})" if told else "")
+    return name + (f" ({told})" if told else "")
+
+
+def code_of(one: Mapping[str, Any]) -> str:
+    """The code of a rejection; a filter of Nova by its name."""
+    return _name_of(str(one["code"]), dict(one["detail"]))
+
+
+def _name_of(code: str, detail: dict[str, Any]) -> str:
+    """The code, or the name of the filter of Nova that stands behind it, which ``detail`` loses."""
+    return str(detail.pop("filter", "") or code) if code == FILTER else code
 
 
 def rejection(one: Mapping[str, Any]) -> str:
@@ -53,9 +63,10 @@ def rejection(one: Mapping[str, Any]) -> str:
     lacks = f"short by {amount(code.removeprefix(NO_ROOM), missing)}" if missing > 0 else ""
     said = IN_THE_CODE if code.startswith(NO_ROOM) else ()
     compared = {name: value for name, value in detail.items() if name not in said}
+    name = _name_of(code, compared)
     in_units = _with_units(compared, code.removeprefix(NO_ROOM))
     told = "; ".join(filter(None, [values(in_units), lacks, origin(one)]))
-    return code + (f" ({told})" if told else "")
+    return name + (f" ({told})" if told else "")
 
 
 def origin(one: Mapping[str, Any]) -> str:

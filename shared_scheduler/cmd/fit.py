@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shared_scheduler.answers.host_facts import rejection
+from shared_scheduler.answers.host_facts import code_of, rejection
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, running_schedulers, terms
 from shared_scheduler.cmd.arguments import whole
@@ -91,6 +91,9 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> int:
     """Ask one scheduler and print its answer.  Returns the exit code."""
+    if not args.flavor and None in (args.vcpus, args.memory_mb):
+        missing = ValueError("the size is missing: give --flavor, or --vcpus and --ram")
+        return running_schedulers.print_errors("fit", [missing])
     try:
         answer = running_schedulers.ask_first(args, "fit", request=request_of(args))
     except admin.AdminError as error:
@@ -129,4 +132,5 @@ def _next(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {short_of(code, after['reasons'].get(code, 0), least, most)}"
     for one in [*after["refused"], *after["near"]]:
         yield f"  {one['host']}: {rejection(one)}"
-    yield from terms.explained([one["code"] for one in [*after["refused"], *after["near"]]], *TERMS)
+    listed = [code_of(one) for one in [*after["refused"], *after["near"]]]
+    yield from terms.explained([*after["reasons"], *listed], *TERMS)

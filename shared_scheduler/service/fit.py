@@ -233,7 +233,7 @@ class FitQuestions:
         return {
             "reasons": {} if stop.counts is None else dict(stop.counts.reasons),
             "missing": {code: list(span) for code, span in stop.hosts.missing.items()},
-            "near": [asdict(one) for one in stop.hosts.listed if one.code],
+            "near": [asdict(one) for one in stop.hosts.listed if one.code and one.node not in stop.refused],
             "refused": refused,
         }
 
