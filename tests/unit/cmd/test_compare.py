@@ -17,7 +17,7 @@ from shared_scheduler.nova import source_readers
 from shared_scheduler.novalib import threading_backend
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.service import admin
-from shared_scheduler.service.source_differences import AGENT, PLACEMENT, Fact, SourceView
+from shared_scheduler.service.source_differences import AGENT, DATABASE, PLACEMENT, Fact, SourceView
 
 
 class SourceReadersStub:
@@ -31,7 +31,9 @@ class SourceReadersStub:
             raise self.error
         known: dict[str, dict[Fact, Any]] = {"node-1": {}, "node-2": {}} if self.agents else {}
         agents: dict[str, dict[Fact, Any]] = {node: {} for node in self.agents}
-        return [SourceView(PLACEMENT, frozenset(), known), SourceView(AGENT, frozenset(), agents)], frozenset()
+        names: dict[str, dict[Fact, Any]] = {node: {("node",): f"c{node[-1]}"} for node in known}
+        database = SourceView(DATABASE, frozenset(), names)
+        return [SourceView(PLACEMENT, frozenset(), known), database, SourceView(AGENT, frozenset(), agents)], frozenset()
 
 
 @pytest.fixture(autouse=True)
@@ -84,15 +86,26 @@ def test_nodes_whose_agent_did_not_answer_are_counted(
 
     # then a reader learns that the other one was compared without it
     assert run() == 0
-    assert "of 1 of 2 nodes, no agent answered" in capsys.readouterr().out
+    assert "of 1 of 2 nodes, no agent answered in time: c2; the word" in capsys.readouterr().out
     assert run("--format", "json") == 0
-    assert json.loads(capsys.readouterr().out)["nodes_without_agent"] == ["node-2"]
+    told = json.loads(capsys.readouterr().out)
+    Draft202012Validator(schemas()["compare"]).validate(told)
+    assert (told["nodes_without_agent"], told["hosts_without_agent"]) == (["node-2"], ["c2"])
 
 
 def test_a_difference_exits_with_1(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare.source_differences, "orphans", lambda *_: ["consumer c has no owner"])
     assert run() == 1
     assert "consumer c has no owner" in capsys.readouterr().out
+
+
+def test_a_difference_names_the_host(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_readers, "SourceReaders", lambda: SourceReadersStub(agents=("node-1",)))
+    monkeypatch.setattr(compare.source_differences, "orphans", lambda *_: ["node-2: consumer c has no owner"] * 51)
+    assert run() == 1
+    out = capsys.readouterr().out
+    assert "c2 (node-2): consumer c has no owner" in out
+    assert "(+1 more; --format json has all)" in out
 
 
 def test_a_source_that_cannot_be_read_exits_with_2_and_one_line(

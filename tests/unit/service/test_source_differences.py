@@ -33,7 +33,19 @@ def test_sources_that_agree_have_no_difference() -> None:
 def test_a_consumer_that_the_table_lacks_is_reported() -> None:
     [found] = source_differences.differences([placement(), table({ROOM: [4, 0, 1, 4, 1, 1.0]})])
     assert (found.fact, found.expected, found.value) == (ALLOCATION, 2, None)
-    assert str(found) == f"{N1}: allocation {VM} {N1} VCPU: table of sched1 says None, placement says 2"
+    assert str(found) == f"{N1}: allocation {VM} {N1} VCPU: table of sched1 says nothing, placement says 2"
+
+
+def test_a_flag_is_told_in_words() -> None:
+    found = source_differences.SourceDifference(N1, ("member", VM), AGENT, True, DATABASE, None)
+    assert str(found) == f"{N1}: member {VM}: nova database says nothing, agent says yes"
+
+
+def test_lines_begin_with_the_name_of_the_host_if_a_source_has_it() -> None:
+    database = SourceView(DATABASE, frozenset({"node"}), {N1: {("node",): "c1"}, N2: {}})
+    lines = [f"{N1}: 5 VCPU allocated", f"{N2}: member {VM}: x"]
+    hosts = source_differences.hosts_of([database])
+    assert source_differences.with_hosts(lines, hosts) == [f"c1 ({N1}): 5 VCPU allocated", lines[1]]
 
 
 def test_a_consumer_that_only_the_table_has_is_reported() -> None:
