@@ -176,6 +176,7 @@ class Compared(TypedDict):
 
     sources: dict[str, int]
     nodes_without_agent: list[str]
+    hosts_without_agent: NotRequired[list[str]]
     differences: list[str]
     foreign_changes: dict[str, int]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,8 @@ from shared_scheduler.service.source_differences import AGENT, PLACEMENT, Source
 TERMS = (terms.SOURCES,)
 PAUSE_S = 0.5
 SHOWN_MAX = 50
+#: Hosts without an agent that one line names.
+HOSTS_NAMED_MAX = 10
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +81,7 @@ def _compare_once(source_readers: Any, sockets: Path, report_progress: Callable[
     every = [*others, *table_views(sockets)]
     [placement] = [view for view in others if view.source == PLACEMENT]
     answered = {node for view in others if view.source == AGENT for node in view.nodes}
+    hosts, without = source_differences.hosts_of(every), sorted(placement.nodes.keys() - answered)
     found = [
         *map(str, source_differences.differences(every)),
         *source_differences.overcommitted(placement),
@@ -85,8 +89,9 @@ def _compare_once(source_readers: Any, sockets: Path, report_progress: Callable[
     ]
     return {
         "sources": {view.source: len(view.nodes) for view in every},
-        "nodes_without_agent": sorted(placement.nodes.keys() - answered),
-        "differences": found,
+        "nodes_without_agent": without,
+        "hosts_without_agent": sorted({hosts.get(node, node) for node in without}),
+        "differences": source_differences.with_hosts(found, hosts),
         "foreign_changes": foreign_changes(sockets),
     }
 
@@ -111,18 +116,28 @@ def text_of(report: dict[str, Any]) -> str:
     found: Sequence[str] = report["differences"]
     lines = [*sources, *_without_agent(report), *found[:SHOWN_MAX]]
     if len(found) > SHOWN_MAX:
-        lines.append(f"(+{len(found) - SHOWN_MAX} more)")
+        lines.append(f"(+{len(found) - SHOWN_MAX} more; --format json has all)")
     changes = [f"{scheduler} {count}" for scheduler, count in report["foreign_changes"].items() if count]
     if changes:
         lines.append(f"foreign changes since the start (status --foreign-changes): {', '.join(changes)}")
-    return "\n".join([*map(printable, lines), f"{len(found)} differences" if found else "no difference"])
+    lines.append(f"{len(found)} differences" if found else "no difference")
+    return "\n".join([*map(printable, lines), *terms.explained(_families(found[:SHOWN_MAX]), *TERMS)])
+
+
+def _families(found: Sequence[str]) -> list[str]:
+    """The words for the facts that differ, each once."""
+    return sorted({match[1] for line in found if (match := re.match(r"[^:]+: (\w+) ", line))})
 
 
 def _without_agent(report: dict[str, Any]) -> Iterator[str]:
-    """How many nodes are compared without an agent, if other nodes have one."""
+    """Which nodes are compared without an agent, if other nodes have one."""
     count, nodes = len(report["nodes_without_agent"]), report["sources"][PLACEMENT]
     if 0 < count < nodes:
-        yield f"of {count} of {nodes} nodes, no agent answered in time; the word of their agents is not compared"
+        hosts: Sequence[str] = report["hosts_without_agent"]
+        more = f" and {len(hosts) - HOSTS_NAMED_MAX} more" if len(hosts) > HOSTS_NAMED_MAX else ""
+        named = ", ".join(hosts[:HOSTS_NAMED_MAX]) + more
+        told = f"of {count} of {nodes} nodes, no agent answered in time: {named}"
+        yield f"{told}; the word of their agents is not compared"
 
 
 def _print_progress(line: str) -> None:

@@ -68,9 +68,28 @@ class SourceDifference:
 
     def __str__(self) -> str:
         return (
-            f"{self.node}: {' '.join(self.fact)}: {self.source} says {self.value!r}, "
-            f"{self.authority} says {self.expected!r}"
+            f"{self.node}: {' '.join(self.fact)}: {self.source} says {_in_words(self.value)}, "
+            f"{self.authority} says {_in_words(self.expected)}"
         )
+
+
+def _in_words(value: Any) -> str:
+    """A value as an operator reads it; None is a missing fact."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "nothing" if value is None else repr(value)
+
+
+def hosts_of(views: Iterable[SourceView]) -> dict[str, str]:
+    """Node -> the name of its host, of the nodes of which a source has it."""
+    facts = ((node, known.get(("node",))) for view in views for node, known in view.nodes.items())
+    return {node: str(host) for node, host in facts if host}
+
+
+def with_hosts(lines: Iterable[str], hosts: Mapping[str, str]) -> list[str]:
+    """Lines that begin with a node and a colon, with the name of its host before it."""
+    nodes = ((line.partition(":")[0], line) for line in lines)
+    return [f"{hosts[node]} ({node}){line[len(node) :]}" if node in hosts else line for node, line in nodes]
 
 
 def differences(views: Sequence[SourceView]) -> list[SourceDifference]:

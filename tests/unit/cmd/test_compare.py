@@ -33,7 +33,11 @@ class SourceReadersStub:
         agents: dict[str, dict[Fact, Any]] = {node: {} for node in self.agents}
         names: dict[str, dict[Fact, Any]] = {node: {("node",): f"c{node[-1]}"} for node in known}
         database = SourceView(DATABASE, frozenset(), names)
-        return [SourceView(PLACEMENT, frozenset(), known), database, SourceView(AGENT, frozenset(), agents)], frozenset()
+        return [
+            SourceView(PLACEMENT, frozenset(), known),
+            database,
+            SourceView(AGENT, frozenset(), agents),
+        ], frozenset()
 
 
 @pytest.fixture(autouse=True)
@@ -101,10 +105,11 @@ def test_a_difference_exits_with_1(capsys: pytest.CaptureFixture[str], monkeypat
 
 def test_a_difference_names_the_host(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_readers, "SourceReaders", lambda: SourceReadersStub(agents=("node-1",)))
-    monkeypatch.setattr(compare.source_differences, "orphans", lambda *_: ["node-2: consumer c has no owner"] * 51)
+    monkeypatch.setattr(compare.source_differences, "orphans", lambda *_: ["node-2: member c: x"] * 51)
     assert run() == 1
     out = capsys.readouterr().out
-    assert "c2 (node-2): consumer c has no owner" in out
+    assert "c2 (node-2): member c: x" in out
+    assert "  member  A server that nova-compute counts on the node." in out
     assert "(+1 more; --format json has all)" in out
 
 
