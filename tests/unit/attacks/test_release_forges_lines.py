@@ -49,7 +49,8 @@ def test_each_line_of_status_is_printable() -> None:
 
 def test_each_line_of_compare_is_printable() -> None:
     report: dict[str, Any] = {
-        "sources": {PLACEMENT: 2, FORGED: 1}, "nodes_without_agent": [FORGED], "differences": [FORGED],
+        "sources": {PLACEMENT: 2, FORGED: 1}, "nodes_without_agent": [FORGED],
+        "hosts_without_agent": [FORGED], "differences": [FORGED],
         "foreign_changes": {FORGED: 1},
     }  # fmt: skip
 
