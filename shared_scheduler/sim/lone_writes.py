@@ -162,8 +162,10 @@ class LoneWrites:
 
     def _compare(self, lone: LoneWrite) -> None:
         consumer, now = lone.effect.consumer, self._clock.now
-        record = self._own_records.state(consumer, now)
         standing, is_merged = self._placement.standing(consumer), self._is_merged_move(consumer)
+        if standing.allocations:
+            self._own_records.written(consumer)
+        record = self._own_records.state(consumer, now)
         code = lone.compare(standing, now, record, is_merged)
         if code is not None:
             lone.ended(lone, code)
