@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -101,7 +102,8 @@ def test_the_true_cause_of_a_failed_build_is_named(ask: Ask, name: str) -> None:
     assert "  tried     c9: topology (why NUMA); verdict 1.5 ms" in lines
     assert "  answer    server-1 on c1; alternates c2, c3" in lines
     assert "  weights   c1 1.5; c2 1.25" in lines
-    assert "  took      12.3 ms: 1 decision, 2 hosts tried" in lines, "what the times do not count is there"
+    took = "  took      12.3 ms: 1 decision, 2 hosts tried; the request came at 2025-10-09 08:53:19.987Z"
+    assert took in lines, "what the times do not count is there"
     assert "  decision of sched1: req-local (global id req-global)\n" in out
     words = lines[lines.index("Words:") + 1 :]
     assert [word for word in ("no_room", "topology", "written", "weights", "alternates", "verdict", "write")
@@ -334,7 +336,9 @@ def test_the_last_records_with_conditions(ask: Ask, conditions: list[str], count
     code, out, err = ask("records", "last", "100", "--format", "json", *conditions)
 
     assert (code, len(out.splitlines())) == (0 if count else 1, count)
-    assert err == ("" if count else "records: no record meets all conditions; the oldest are deleted\n")
+    assert err == (
+        "" if count else "records: no record meets all conditions; schedulers keep only the newest records\n"
+    )
 
 
 def test_the_newest_records_of_a_project_are_chosen_with_its_ends(ask: Ask) -> None:
@@ -411,7 +415,7 @@ def test_the_story_of_a_host(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("where", "text"),
     [
-        (["--records", "/nowhere/records.jsonl"], "records_file: [Errno 2] No such file"),
+        (["--records", "/nowhere/records.jsonl"], "records_file: there is no file /nowhere/records.jsonl; name it"),
         (["--records", "/proc/self/typo.jsonl"], "records_file: there is no file /proc/self/typo.jsonl"),
         (["--records", "what://no"], "records_connection: "),
         (["--records", "mysql://nova@db/records"], "write mysql+pymysql://"),
@@ -667,8 +671,118 @@ def test_the_build_of_a_server_that_comes_back_to_a_host_is_shown_again(
 
 
 @pytest.mark.parametrize(("name", "said"), [
-    ("req-local", ["the logs of nova-compute on c1, c2 and c3 have the traceback", "why req-local --nova shows"]),
-    ("server-2", ["why-not server-2 HOST shows what one host lacked", "fit --flavor "]),
+    ("req-local", "why req-local --nova --records {} shows Nova's own events and faults"),
+    ("server-2", "why-not server-2 HOST --records {} shows what one host lacked"),
+])  # fmt: skip
+def test_a_next_command_reads_the_same_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    path = str(tmp_path / "my records")
+    JsonLines(Path(path)).write(stored())
+
+    assert manage.main(["why", name, "--records", path]) == 0
+    assert f"  next      {said.format(shlex.quote(path))}\n" in capsys.readouterr().out
+
+
+def test_a_next_command_does_not_repeat_the_password_of_a_database(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/records.sqlite"
+    store = RecordTable(url)
+    store.write(stored())
+    store.close()
+
+    assert manage.main(["why", "req-local", "--records", url]) == 0
+    assert "why req-local --nova --records URL shows" in capsys.readouterr().out
+
+
+def test_a_result_that_does_not_exist_is_told(ask: Ask) -> None:
+    assert "'plcaed' is no result that --help lists" in ask("records", "last", "9", "--result", "plcaed")[2]
+    assert "--help" not in ask("records", "last", "9", "--result", "timed_out")[2]
+
+
+def test_the_records_of_a_host_say_who_recorded_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    heard = RecordNode("c7", NodeChange.SNAPSHOT, 3, 1, 0, cause="")
+    JsonLines(tmp_path / "r").write([entries.node_entry(heard, "s1", 1_760_000_000.0)])
+
+    assert manage.main(["records", "last", "1", "--records", str(tmp_path / "r")]) == 0
+    assert capsys.readouterr().out.endswith("  c7     s1: a snapshot: state at epoch 3, sequence 1\n")
+
+
+@pytest.mark.parametrize("host", ["c77", "C1"])
+def test_a_host_that_no_record_names_may_be_misspelt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], host: str
+) -> None:
+    JsonLines(tmp_path / "r").write(stored())
+    told = f"no record of any request names a host {host}; check its name"
+
+    place = ["--records", str(tmp_path / "r")]
+
+    assert manage.main(["why-not", "server-1", host, *place]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == told
+    assert manage.main(["why-not", "server-1", host, "--format", "json", *place]) == 0
+    assert capsys.readouterr().err == f"why-not: {told}\n"
+    assert manage.main(["why-not", "server-3", "c9", *place]) == 0
+    assert "check its name" not in capsys.readouterr().out, "another request names it"
+
+
+def test_why_not_says_first_what_became_of_the_server(ask: Ask) -> None:
+    assert ask("why-not", "server-3", "c1")[1].splitlines()[0] == "server-3 and host c1: active on cmp2"
+
+
+def test_hosts_of_equal_weight_are_not_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    best = tuple(Weighed("n", host, weight, 3, 1) for host, weight in (("c3", 2.0), ("c1", 2.0), ("c4", 1.5)))
+    found = record(("server-1",), decisions=(DecisionCounts(0, 3, 3, {}, best),), attempts=(), answer=())
+    JsonLines(tmp_path / "r").write([entries.entry(found, "sched1", 1_760_000_000.0)])
+
+    def told(host: str) -> str:
+        manage.main(["why-not", "server-1", host, "--records", str(tmp_path / "r"), "--format", "json"])
+        return str(json.loads(capsys.readouterr().out)[0]["text"])
+
+    state = "(state at epoch 3, sequence 1)"
+    assert told("c3") == told("c1") == f"passed, one of the best 2, each by weight 2 {state}"
+    assert told("c4") == f"passed, number 3 by weight 1.5 {state}; c3 was the first with 2"
+
+
+def test_one_host_passed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = record(("server-1",), decisions=(DecisionCounts(0, 3, 1, {}),), attempts=(), answer=())
+    JsonLines(tmp_path / "r").write([entries.entry(found, "sched1", 1_760_000_000.0)])
+
+    assert manage.main(["why-not", "server-1", "c5", "--records", str(tmp_path / "r")]) == 0
+    assert "; 1 host passed, rejected: " in capsys.readouterr().out
+
+
+def test_a_decision_tells_when_its_request_came_and_no_negative_zero(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    best = (Weighed("n", "c3", 2.0, 3, 1, {"RAMWeigher": 2.0, "IoOpsWeigher": -0.0}),)
+    times = {"total": 1500.0, "decisions": 1, "attempts": 0}
+    found = record(("server-1",), decisions=(DecisionCounts(0, 3, 1, {}, best),), timings_ms=times)
+    JsonLines(tmp_path / "r").write([entries.entry(found, "sched1", 1_760_000_000.0)])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  weights   c3 2 = RAMWeigher 2 + IoOpsWeigher 0" in lines
+    assert "  took      1500.0 ms: 1 decision, 0 hosts tried; the request came at 2025-10-09 08:53:18.500Z" in lines
+
+
+def test_a_filter_that_is_counted_already_is_told_once_in_the_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "ServerGroupAntiAffinityFilter"
+    tries = tuple(Attempt("server-5", "n", f"c{n}", "filter", {"filter": name}) for n in range(3))
+    counts = (DecisionCounts(0, 3, 0, {name: 3}),)
+    failed = record(("server-5",), failure="no_valid_host", text="0 of 3 hosts pass", answer=(), attempts=tries,
+                    decisions=counts)  # fmt: skip
+    JsonLines(tmp_path / "r").write([entries.entry(failed, "sched1", 1_760_000_000.0)])
+
+    assert manage.main(["why", "server-5", "--records", str(tmp_path / "r")]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == f"  cause     0 of 3 hosts pass; rejected: 3 {name}"
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("req-local", ["the logs of nova-compute on c1, c2 and c3 have the traceback", "why req-local --nova "]),
+    ("server-2", ["why-not server-2 HOST ", "fit --flavor "]),
     ("server-3", []),
 ])  # fmt: skip
 def test_a_story_says_what_to_do_next(ask: Ask, name: str, said: list[str]) -> None:

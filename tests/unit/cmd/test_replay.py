@@ -62,6 +62,7 @@ def test_a_file_is_decided_again_with_its_own_and_with_another_configuration(pla
     ("arguments", "text"),
     [
         (("req-unknown", "--records", "{}/records.jsonl"), "neither a file nor the name of a recorded request"),
+        (("{}/nothing.jsonl", "--records", "{}/records.jsonl"), "/nothing.jsonl: there is no file of this name"),
         (("{}/records.jsonl", "--config", "{}/nothing.conf"), "nothing.conf"),
         (("{}/records.jsonl", "--state", "current", "--socket-dir", "{}"), "no scheduler of this machine answers"),
     ],

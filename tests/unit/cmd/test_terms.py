@@ -12,7 +12,7 @@ from shared_scheduler.answers.from_schedulers import COUNTED
 from shared_scheduler.cmd import agreement as agreement_command
 from shared_scheduler.cmd import compare, manage, records, resync, status, story, terms, top, why, why_not, why_now
 from shared_scheduler.core.claims import ClaimState
-from shared_scheduler.core.effects import FailureCode
+from shared_scheduler.core.effects import FailureCode, NodeChange
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.core.group_check import GROUP_APART
 from shared_scheduler.core.ordered_resyncs import ResyncState
@@ -85,6 +85,10 @@ def test_how_a_request_ends_is_defined() -> None:
 
 def test_how_a_build_ends_is_defined() -> None:
     assert terms.BUILDS.terms.keys() == {ACTIVE, FAILED}
+
+
+def test_the_changes_of_the_state_of_a_node_are_defined() -> None:
+    assert terms.NODE_CHANGES.terms.keys() == values(NodeChange)
 
 
 def test_the_results_of_a_comparison_are_defined() -> None:

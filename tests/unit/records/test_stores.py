@@ -161,7 +161,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_store_that_does_not_exist_is_an_error_that_names_the_option(tmp_path: Path) -> None:
-    with pytest.raises(RecordsError, match=r"\[shared_scheduler\] records_file: .*No such file"):
+    with pytest.raises(RecordsError, match=r"\[shared_scheduler\] records_file: there is no file .*/records.jsonl"):
         JsonLines(tmp_path / "nowhere" / "records.jsonl").find("req-1")
     with pytest.raises(RecordsError, match=r"\[shared_scheduler\] records_file: .*no file .*record.jsonl"):
         JsonLines(tmp_path / "record.jsonl").last(1, RecordConditions())
