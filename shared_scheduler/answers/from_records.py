@@ -65,6 +65,11 @@ def why_not(store: Store, name: str, host: str) -> list[WhyNot] | None:
     ]  # fmt: skip
 
 
+def is_named(store: Store, host: str) -> bool:
+    """Whether a record has a host: it was selected, tried or built on, or told its state, or the reason is recorded."""
+    return any(store.last(1, RecordConditions(names=frozenset({name}))) for name in (host_name(host), near_name(host)))
+
+
 def last_decision(store: Store, name: str) -> Record | None:
     """The newest decision of a request or a server; None if none is recorded."""
     return next((one for one in reversed(store.find(name)) if one.get("kind") == DECISION), None)

@@ -13,6 +13,8 @@ from shared_scheduler.records.store import AGENT, BUILD, COMPARISON, DECISION, N
 
 #: the outcome of a try that a filter of Nova ended, which its detail names
 FILTER = "filter"
+#: how the sentence begins that a record tells nothing of a host
+UNNAMED = "this record does not name"
 #: what the reason for lack of room says already, or nobody asks
 IN_THE_CODE = frozenset({"provider", "resource_class"})
 #: values that are amounts of a resource class
@@ -109,7 +111,7 @@ def facts(record: Record, host: str) -> Iterator[str]:
         yield f"ours chose {_named(record['ours'])}, nova-scheduler {_named(record['stock'])}"
         return
     if record.get("kind") == NODE:
-        yield _change(record)
+        yield change(record)
         return
     if record.get("kind", DECISION) != DECISION:
         yield unknown_kind(record)
@@ -128,7 +130,8 @@ def tries_after(record: Record, decision: int) -> Iterator[Mapping[str, Any]]:
             yield attempt
 
 
-def _change(record: Record) -> str:
+def change(record: Record) -> str:
+    """What a record of the state of a host says."""
     state = state_at(record)
     before = f"{record['increments']} increments, then " if record["increments"] else ""
     told = {
@@ -150,10 +153,16 @@ def _decided(record: Record, host: str) -> Iterator[str]:
 
 
 def _ranked(best: Sequence[Mapping[str, Any]], host: str) -> Iterator[str]:
-    for place, one in enumerate(best, 1):
-        if one["host"] == host:
-            behind = "" if place == 1 else f"; {best[0]['host']} was the first with {best[0]['weight']:.4g}"
-            yield f"passed, number {place} by weight {one['weight']:.4g} ({state_at(one)}){behind}"
+    weights = [f"{one['weight']:.4g}" for one in best]
+    equal = weights.count(weights[0]) if weights else 0
+    for place, (one, weight) in enumerate(zip(best, weights, strict=True), 1):
+        if one["host"] != host:
+            continue
+        if equal > 1 and weight == weights[0]:
+            yield f"passed, one of the best {equal}, each by weight {weight} ({state_at(one)})"
+            continue
+        behind = "" if place == 1 else f"; {best[0]['host']} was the first with {weights[0]}"
+        yield f"passed, number {place} by weight {weight} ({state_at(one)}){behind}"
 
 
 def _rejected(record: Record, host: str) -> Iterator[str]:
@@ -174,8 +183,13 @@ def _answered(record: Record, host: str) -> Iterator[str]:
             yield "selected" if hosts[0] == host else f"alternate of {hosts[0]}"
 
 
+def is_of_host(text: str) -> bool:
+    """Whether such a sentence tells something of the host."""
+    return not text.startswith(UNNAMED)
+
+
 def _unknown(record: Record, host: str) -> str:
     counts = [f"{count} {code}" for code, count in sorted(record.get("reasons", {}).items())]
     survivors = record["decisions"][-1]["survivors"] if record["decisions"] else 0
-    told = f"this record does not name {host}, so its own reason is not known"
-    return f"{told}; {survivors} hosts passed, rejected: {', '.join(counts) or 'none'}"
+    told = f"{UNNAMED} {host}, so its own reason is not known"
+    return f"{told}; {survivors} host{'s' * (survivors != 1)} passed, rejected: {', '.join(counts) or 'none'}"

@@ -13,8 +13,10 @@ from shared_scheduler.records.store import ACTIVE, BUILD, DECISION, PLACED
 from shared_scheduler.records.story import NO_HOST, reasonless
 
 
-def next_steps(story: Why) -> Iterator[str]:
-    """Sentences that name a command or a log; none if all is well.  They follow from the newest decision or build."""
+def next_steps(story: Why, place: str = "") -> Iterator[str]:
+    """Sentences that name a command or a log; none if all is well.  They follow from the newest decision or build.
+
+    ``place``: the arguments by which a command reads the same records, each after a space."""
     known = [one for one in story["records"] if one.get("kind") in (DECISION, BUILD)]
     last: Mapping[str, Any] = known[-1] if known else {}
     name, result = story["name"], last.get("result")
@@ -24,16 +26,17 @@ def next_steps(story: Why) -> Iterator[str]:
         if hosts:
             yield _logs(hosts)
         if "nova" not in story:
-            yield f"why {name} --nova shows Nova's own events and faults"
+            yield f"why {name} --nova{place} shows Nova's own events and faults"
     elif result in NO_HOST:
-        yield f"why-not {name} HOST shows what one host lacked, and what it would answer now"
+        now = "" if "--records" in place else ", and what it would answer now"  # then no scheduler is asked
+        yield f"why-not {name} HOST{place} shows what one host lacked{now}"
         asked = last.get("asked", {})
         of_group = asked.get("group") or [""]
         if asked.get("flavor") and may_pass_later(last) and (of_group[0] or not asked.get("group")):
             group = f" --group {of_group[0]}" if of_group[0] else ""
             yield f"fit --flavor {asked['flavor']}{group} --number 1 shows whether such a server would fit now"
     elif result == PLACED and "nova" not in story:
-        yield f"why {name} --nova shows how far Nova is with the build"
+        yield f"why {name} --nova{place} shows how far Nova is with the build"
     elif last.get("kind") == DECISION and result != PLACED:
         yield f"the log of {last.get('scheduler')} has more lines with the id of the request"
 

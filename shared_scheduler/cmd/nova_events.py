@@ -33,4 +33,6 @@ def read(args: argparse.Namespace, servers: Iterable[str]) -> list[NovaEvent]:
     try:
         return instance_actions.read(args.config_file, list(dict.fromkeys(servers))[:INSTANCES_MAX])
     except Exception as error:  # the exceptions depend on the database driver
-        raise RecordsError("--nova", error, "run it with the nova.conf of a scheduler (--config-file)") from error
+        raise RecordsError(
+            "--nova", error, "run it with the nova.conf of a scheduler (--config-file, without --records)"
+        ) from error

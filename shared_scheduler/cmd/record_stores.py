@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,6 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser, formats: Sequence[str] = ("te
         parser.add_argument("--format", choices=formats, default=formats[0])
 
 
+def named(args: argparse.Namespace) -> str:
+    """The arguments that name the records, for a command that reads the same ones; a URL may have a password."""
+    places = [("--records", "URL" if "://" in args.records else shlex.quote(args.records))] if args.records else []
+    files = [("--config-file", shlex.quote(str(path))) for path in args.config_file]
+    return "".join(f" {option} {place}" for option, place in (*places, *files))
+
+
 def with_store(command: str, args: argparse.Namespace, ask: Callable[[Store], int]) -> int:
     """Open the records and ask.  Returns the exit code of ``ask``, or ``UNREADABLE`` after a line with the error."""
     try:
@@ -46,6 +54,8 @@ def with_store(command: str, args: argparse.Namespace, ask: Callable[[Store], in
         return UNREADABLE
 
 
+#: why a record may be missing
+ONLY_NEWEST = "schedulers keep only the newest records"
 #: the names by which a request or a server is found
 IDS = "ids of requests, global ids of requests and uuids of servers"
 
@@ -54,7 +64,7 @@ def not_found(command: str, name: str, searched: str = IDS) -> int:
     """Say that there is no record, and which names were searched; returns the exit code."""
     text = (
         f"there is no record of it; {searched} were searched; check the name, and that --records or --config-file "
-        "names the records of the scheduler that decided; the oldest are deleted"
+        f"names the records of the scheduler that decided; {ONLY_NEWEST}"
     )
     print(f"{command}: {name}: {text}", file=sys.stderr)
     return NOT_FOUND

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from shared_scheduler.answers import from_records
+from shared_scheduler.answers.host_facts import change
 from shared_scheduler.answers.shapes import RecordEntry
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, record_stores, terms
@@ -37,7 +38,7 @@ from shared_scheduler.records.store import (
 from shared_scheduler.records.story import refusing
 
 #: groups of terms that ``--help`` defines
-TERMS = (terms.FAILURES, terms.BUILDS)
+TERMS = (terms.FAILURES, terms.BUILDS, terms.NODE_CHANGES, terms.AGREEMENT)
 #: Said after the records of one result, because a reader may look for all failures.
 OTHER_RESULTS = "--result failed shows builds; a request without a host has another result, as no_valid_host"
 COLUMNS = ("at", "kind", "request", "servers", "result", "hosts", "reason")
@@ -49,7 +50,7 @@ PRINTED_MAX = 2 * FOUND_MAX
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("which", choices=("last",), help="the newest records")
+    parser.add_argument("which", choices=("last",), metavar="last", help="the newest records")
     parser.add_argument("count", type=whole(1, FOUND_MAX), metavar="N", help=f"how many, at most {FOUND_MAX}")
     parser.add_argument("--kind", choices=(DECISION, BUILD, COMPARISON, NODE), default="")
     parser.add_argument("--project", default="", metavar="ID")
@@ -80,7 +81,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _nothing(args: argparse.Namespace) -> int:
     more = f"; {OTHER_RESULTS}" if args.result == FAILED else ""
-    print(f"records: no record meets all conditions; the oldest are deleted{more}", file=sys.stderr)
+    if args.result and not any(args.result in group.terms for group in TERMS):
+        more = f"; {printable(args.result)!r} is no result that --help lists"
+    print(f"records: no record meets all conditions; {record_stores.ONLY_NEWEST}{more}", file=sys.stderr)
     return NOT_FOUND
 
 
@@ -132,7 +135,7 @@ def _row(record: Record) -> list[str]:
     servers = f"{instances[0]} and {len(instances) - 1} more" if len(instances) > 1 else "".join(instances)
     return [
         moment(record["at"]), record.get("kind", ""), record.get("request_id", ""), servers, record.get("result", ""),
-        _hosts(record), counts_first(record.get("reason", "")),
+        _hosts(record), change(record) if record.get("kind") == NODE else counts_first(record.get("reason", "")),
     ]  # fmt: skip
 
 

@@ -94,6 +94,8 @@ def _records(args: argparse.Namespace) -> Iterable[Record]:
     """
     if Path(args.what).is_file():
         return RecordFile(Path(args.what))
+    if "/" in args.what:
+        raise RecordsError(args.what, FileNotFoundError("there is no file of this name"), "name a file of records")
     store = open_named(args.records) if args.records else open_configured(args.config_file)
     try:
         found = [record for record in store.find(args.what) if record.get("kind") == DECISION]

@@ -343,6 +343,12 @@ BUILDS = TermGroup("Ends of builds", "why, why-not, records and story: the resul
     "failed": "nova-compute could not build the server. The reason is its error, with the errors that caused it.",
 })  # fmt: skip
 
+NODE_CHANGES = TermGroup("Changes of the state of a node", "records: the result of a record of kind node; story.", {
+    "snapshot": "The whole state of the node has arrived from its agent.",
+    "resync": "The scheduler has asked the agent for its whole state, or for messages that are missing.",
+    "silent": "The agent does not report; the state of the node is read from Nova's databases and Placement.",
+})  # fmt: skip
+
 AGREEMENT = TermGroup(
     "Agreement with nova-scheduler",
     "agreement, records and why: the result of a comparison in mode shadow, and the reason of a difference. If our "
@@ -367,7 +373,8 @@ AGREEMENT = TermGroup(
 
 STORIES = TermGroup("Lines of a story", "why, why-not and story.", {
     "weights": "Of the hosts that passed, the one with the greatest weight is tried first, unless others weigh nearly "
-               "as much. Each weigher of Nova adds its part.",
+               "as much: then schedulers that decide at the same time prefer different ones of these. Each weigher of "
+               "Nova adds its part.",
     "alternates": "Hosts that nova-conductor tries, in this order, if the build on the selected one fails.",
     "Success": "Of an event of Nova. nova-compute also ends a build with it that it hands back, so that nova-conductor "
                "tries the next host; if a record shows that the build failed, why prints this instead.",
@@ -408,7 +415,7 @@ OF_FILTERS = {
 #: in the order of the glossary page
 GROUPS = (
     GENERAL, FRESHNESS, NOT_CHOOSABLE, COLUMNS, READS, FOREIGN_CHANGES, REASONS, ATTEMPTS, FAILURES, BUILDS, SOURCES,
-    AGREEMENT, STORIES, COUNTERS, TOP, RESYNCS,
+    NODE_CHANGES, AGREEMENT, STORIES, COUNTERS, TOP, RESYNCS,
 )  # fmt: skip
 
 

@@ -58,23 +58,23 @@ def run(args: argparse.Namespace) -> int:
             return record_stores.not_found("why", args.id)
         if args.nova:
             story["nova"] = nova_events.read(args, (uuid for one in story["records"] for uuid in one["instances"]))
-        print(json.dumps(timed(story)) if args.format == "json" else "\n".join(lines(story)))
+        print(json.dumps(timed(story)) if args.format == "json" else "\n".join(lines(story, record_stores.named(args))))
         return 0
 
     return record_stores.with_store("why", args, ask)
 
 
-def lines(story: Why) -> list[str]:
-    """The story as lines, each without control characters."""
-    return [printable(line) for line in _lines(story)]
+def lines(story: Why, place: str = "") -> list[str]:
+    """The story as lines, each without control characters; ``place``: see ``next_steps``."""
+    return [printable(line) for line in _lines(story, place)]
 
 
-def _lines(story: Why) -> Iterator[str]:
+def _lines(story: Why, place: str) -> Iterator[str]:
     yield f"{story['name']}: {story['outcome']}"
     yield from (f"  cause     {cause}" for cause in story["causes"])
     yield from (f"  unknown   {text}" for text in unknown_causes(story))
     yield from (f"  lacking   {text}" for text in story["would_help"])
-    yield from (f"  next      {text}" for text in next_steps(story))
+    yield from (f"  next      {text}" for text in next_steps(story, place))
     ours = [((stands_at, _PLACES.get(record.get("kind", DECISION), LAST)),
              ["", *_SHOWN.get(record.get("kind", DECISION), _unknown)(record)])
             for stands_at, record in in_order(story["records"])]  # fmt: skip
@@ -201,8 +201,9 @@ def _took(record: Record) -> Iterator[str]:
         }
         decided, tried = (f"{number} {name}{'s' * (number != 1)}" for name, number in counts.items())
         parts = ", ".join(f"{name} {times[name]:.1f} ms" for name in PHASES if times.get(name))
+        came = f"the request came at {moment(record['started_at'])}" if "started_at" in record else ""
         total = f"{times['total']:.1f} ms" if times["total"] else "less than 0.1 ms of waiting"
-        yield f"  took      {total}: {decided}, {tried} tried" + (f"; {parts}" if parts else "")
+        yield f"  took      {total}: {decided}, {tried} tried" + "".join(f"; {part}" for part in (parts, came) if part)
 
 
 def passed(counts: Mapping[str, Any]) -> str:
@@ -216,7 +217,7 @@ def _weights(best: Any) -> Iterator[str]:
     """The best hosts, best first; those whose weights are shown alike are one part."""
     alike: dict[str, list[str]] = {}
     for one in best:
-        shares = " + ".join(f"{name} {share:.4g}" for name, share in one.get("shares", {}).items())
+        shares = " + ".join(f"{name} {share + 0.0:.4g}" for name, share in one.get("shares", {}).items())
         alike.setdefault(f"{one['weight']:.4g}" + (f" = {shares}" if shares else ""), []).append(one["host"])
     return (f"{listed(hosts)}{' each' * bool(hosts[1:])} {weight}" for weight, hosts in alike.items())
 

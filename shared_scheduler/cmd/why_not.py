@@ -48,12 +48,15 @@ def run(args: argparse.Namespace) -> int:
         if found is None:
             return record_stores.not_found("why-not", args.id)
         now, unknown = _now(args, store)
+        misspelt = _misspelt(args, store, [*found, *now])
         found += now
         if args.format == "json":
             print(json.dumps(timed(found)))
-            _complain(unknown)
+            _complain(f"the present state is not known: {unknown}" if unknown else "")
+            _complain(misspelt)
         else:
-            print("\n".join(_lines(args, found, unknown)))
+            story = from_records.why(store, args.id)
+            print("\n".join(_lines(args, story["outcome"] if story else "", found, [_unknown(unknown), misspelt])))
         return 0
 
     return record_stores.with_store("why-not", args, ask)
@@ -72,18 +75,28 @@ def _now(args: argparse.Namespace, store: Store) -> tuple[list[WhyNot], str]:
         return [], str(error)
 
 
-def _complain(unknown: str) -> None:
+def _misspelt(args: argparse.Namespace, store: Store, found: Sequence[WhyNot]) -> str:
+    """That nothing knows the host; empty if something does."""
+    if any(host_facts.is_of_host(one["text"]) for one in found) or from_records.is_named(store, args.host):
+        return ""
+    return f"no record of any request names a host {args.host}; check its name"
+
+
+def _complain(text: str) -> None:
     """In JSON there is no place for it."""
-    if unknown:
-        print(f"why-not: the present state is not known: {printable(unknown)}", file=sys.stderr)
+    if text:
+        print(f"why-not: {printable(text)}", file=sys.stderr)
 
 
-def _lines(args: argparse.Namespace, found: Sequence[WhyNot], unknown: str) -> Iterator[str]:
-    yield printable(f"{args.id} and host {args.host}:")
+def _unknown(why: str) -> str:
+    return f"now  unknown, because {why.partition(';')[0]}" if why else ""
+
+
+def _lines(args: argparse.Namespace, outcome: str, found: Sequence[WhyNot], remarks: Sequence[str]) -> Iterator[str]:
+    yield printable(f"{args.id} and host {args.host}: {outcome}")
     for one in found:
         when = "now, " if one["source"] == "table" else ""
         request = f"{one['request_id']}: " if one["request_id"] and one["request_id"] != args.id else ""
         yield printable(f"{moment(one['at'])}  {request}{when}{one['text']}")
-    if unknown:
-        yield printable(f"now  unknown, because {unknown.partition(';')[0]}")
+    yield from map(printable, filter(None, remarks))
     yield from terms.explained(host_facts.words(one["text"] for one in found), *TERMS)

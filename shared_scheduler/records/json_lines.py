@@ -203,7 +203,7 @@ class JsonLines:
     def last(self, count: int, wanted: RecordConditions) -> list[Record]:
         """See ``store.Store``."""
         try:
-            if not self._files():
+            if not (self._path.parent.is_dir() and self._files()):
                 raise FileNotFoundError(f"there is no file {self._path}")
             found = list(islice(self._matching(wanted), count))
         except OSError as error:

@@ -215,8 +215,9 @@ def _would_help(records: Sequence[Record]) -> Iterator[str]:
 def _refusal(decision: Record) -> str:
     """The text of the failure, with what it leaves out: the outcome of each try, and the reasons by their hosts."""
     text = counts_first(decision["reason"].strip()) or decision["result"]
-    tried = [f"{one['host']} {one.get('detail', {}).get('filter', one['outcome'])}"
-             for one in decision.get("attempts", ()) if one["outcome"] != WRITTEN]  # fmt: skip
+    ends = [(one["host"], one.get("detail", {}).get("filter", one["outcome"]))
+            for one in decision.get("attempts", ()) if one["outcome"] != WRITTEN]  # fmt: skip
+    tried = [f"{host} {end}" for host, end in ends if end not in decision.get("reasons", {})]
     ordered = sorted(decision.get("reasons", {}).items(), key=lambda one: (-one[1], one[0]))
     rejected = [f"{count} {code}" for code, count in ordered]
     missing = sorted({name for one in decision.get("near", ()) for name in one["detail"].get("missing", ())})
