@@ -11,7 +11,7 @@ import pytest
 from shared_scheduler.cmd import fit, manage
 
 REFUSED = {"host": "c3", "code": "filter", "detail": {"filter": "PickyFilter"}}
-DOWN = {"host": "c5", "code": "ComputeFilter", "detail": {"up": False}}
+DOWN = {"host": "c5", "code": "ComputeFilter", "detail": {"disabled": False, "disabled_reason": "", "up": False}}
 
 
 def answer(**after: Any) -> dict[str, Any]:
@@ -30,6 +30,13 @@ def test_the_reasons_that_are_only_counted_are_explained_too() -> None:
     lines = fit.lines(answer(reasons={"first_instance": 1}, near=[DOWN]))
 
     assert any(line.startswith("  first_instance  A filter that runs once per request") for line in lines)
+
+
+def test_what_is_empty_is_left_out_and_the_filter_of_services_is_explained() -> None:
+    lines = fit.lines(answer(near=[DOWN]))
+
+    assert "  c5: ComputeFilter (disabled False, up False)" in lines
+    assert any(line.startswith("  ComputeFilter  nova-compute of the host is down or disabled") for line in lines)
 
 
 @pytest.mark.parametrize("given", [[], ["--vcpus", "1"], ["--ram", "400"]])

@@ -144,6 +144,21 @@ def test_what_others_wrote_is_text(tmp_path: Path) -> None:
         cloud.scheduler.stop()
 
 
+def test_a_scheduler_that_does_not_answer_is_named_beside_those_that_do(cloud: Cloud, tmp_path: Path) -> None:
+    def fails(_: Any) -> Any:
+        raise RuntimeError("no answer")
+
+    other = AdminServer(tmp_path / "sched9-9.sock", {"top": fails})
+    other.start()
+    try:
+        _, _, text = cloud.get("/")
+    finally:
+        other.stop()
+
+    assert "sched9-9.sock" in text
+    assert 'aria-label="Schedulers"' in text
+
+
 @pytest.mark.parametrize("host", ["attacker.example", "attacker.example:8780", "", "localhost.attacker.example",
                                   "169.254.169.254", "[::1].attacker.example"])  # fmt: skip
 def test_a_site_with_another_name_gets_nothing(cloud: Cloud, host: str) -> None:
