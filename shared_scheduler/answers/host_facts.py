@@ -22,8 +22,8 @@ AMOUNTS = frozenset({"asked", "used", "capacity", "total", "reserved", "min_unit
 
 
 def values(detail: Mapping[str, Any]) -> str:
-    """The values that were compared; empty lists are left out."""
-    return ", ".join(f"{name} {_value(value)}" for name, value in detail.items() if value != [])
+    """The values that were compared; empty lists and texts are left out."""
+    return ", ".join(f"{name} {_value(value)}" for name, value in detail.items() if value not in ([], ""))
 
 
 def _value(value: Any) -> str:

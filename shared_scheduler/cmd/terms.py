@@ -197,8 +197,10 @@ FAILURES = TermGroup("Result of a request", "why and records; the log.", {
 SOURCES = TermGroup("Facts that compare reads", "compare: the word after the node in a line of differences.", {
     "node": "The host of the node. Authority: Nova's database.",
     "service": "The flags of the service record: disabled, forced_down, up. Authority: Nova's database.",
-    "member": "A server that nova-compute counts on the node. Authority: the agent, otherwise Nova's database.",
-    "number": "A value that nova-compute reports. Authority: the agent, otherwise Nova's database.",
+    "member": "A server that nova-compute counts on the node; the agent counts those of its pending claims too "
+              "(status --nodes). Authority: the agent, otherwise Nova's database.",
+    "number": "A value that nova-compute reports; the agent adds its pending claims. Authority: the agent, otherwise "
+              "Nova's database.",
     "allocation": "What a consumer holds of a provider. Authority: Placement.",
     "inventory": "Total, reserved, units, step and ratio of a resource class. Authority: Placement.",
     "traits": "The traits of a provider. Authority: Placement.",
@@ -395,7 +397,8 @@ TOP = TermGroup("Live view", "top and the page of serve: what the running schedu
     "decisions": "Requests that ended, with hosts or without.",
     "without host": "Requests that ended without a host: none was found, or the request failed. In JSON failures.",
     "refusals": "Claims that an agent refused.",
-    "lag": "Messages of an agent that are known to exist and are not applied yet.",
+    "lag": "Messages of an agent that are known to exist and are not applied yet. Of a silent agent, all of its "
+           "present run, because the state of its node is read from the databases.",
     "requests": "Queue: requests that are not answered yet.",
     "placement_writes": "Queue: writes that wait for Placement.",
     "new": "Window: no message of the node has arrived.",
@@ -409,6 +412,8 @@ TOP = TermGroup("Live view", "top and the page of serve: what the running schedu
 
 #: what filters of Nova that reject often say of a host
 OF_FILTERS = {
+    "ComputeFilter": "nova-compute of the host is down or disabled: up false is down, for longer than "
+    "[DEFAULT] service_down_time.",
     "ServerGroupAntiAffinityFilter": "The host already has as many members of the server group as its policy allows.",
     "ServerGroupAffinityFilter": "The members of the server group are on other hosts, and its policy demands one host.",
 }

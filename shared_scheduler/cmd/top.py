@@ -67,14 +67,14 @@ def _show_next(args: argparse.Namespace, directory: Path, rates: Rates) -> int:
     loads, silent = from_schedulers.loads(directory, args.scheduler)
     found = rates.add(loads)
     text = json.dumps(found) if args.format == "json" else "\n\n".join("\n".join(lines(one)) for one in found)
-    words = terms.explained(_words(found), *TERMS) if args.once and args.format != "json" else []
+    words = terms.explained(_words(found), *TERMS, terms.COUNTERS) if args.once and args.format != "json" else []
     print("\n".join([text, *words]), flush=True)
     return running_schedulers.print_errors("top", silent) if silent else 0
 
 
 def _words(loads: Sequence[Load]) -> Iterator[str]:
     """The words of the views that a reader may not know."""
-    yield from ("decisions", "without host", "refusals", "placement_writes", "lag")
+    yield from ("decisions", "without host", "refusals", "conflicts", "placement_writes", "lag")
     for load in loads:
         yield from (state for state, count in load["windows"].items() if count)
 

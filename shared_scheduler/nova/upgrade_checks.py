@@ -51,7 +51,7 @@ PLACEMENT_TIMEOUT_S = 10.0
 
 #: options of nova-scheduler that this scheduler does not read, and what to do (doc/source/user/deviations.rst)
 WITHOUT_EFFECT: Mapping[tuple[str, str], str] = {
-    ("scheduler", "workers"): "set [shared_scheduler] workers",
+    ("scheduler", "workers"): "it is ignored; set [shared_scheduler] workers",
     ("scheduler", "max_placement_results"): "all hosts are considered",
 }
 
@@ -236,7 +236,8 @@ def channels_result(found: Mapping[str, Mapping[str, str] | None]) -> Result:
     without = [cell for cell, problems in found.items() if problems is None]
     if without:
         return Result(Code.WARNING, f"no RabbitMQ, so no state channel: cell {', '.join(without)}")
-    return Result(Code.SUCCESS, f"{len(found)} cells")
+    each = "the cell" if len(found) == 1 else f"each of {len(found)} cells"
+    return Result(Code.SUCCESS, f"the message queue of {each} accepts a state channel")
 
 
 def senders_result(options: Any) -> Result:

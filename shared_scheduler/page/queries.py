@@ -55,7 +55,7 @@ class PageQuestions:
         self._store, self._directory, self._clock = store, directory, clock
         self._rates = Rates()
         self._fleet = _shared(FLEET_TTL_S, lambda: from_schedulers.fleet(self._sockets()))
-        self._loads = _shared(LOAD_TTL_S, lambda: self._rates.add(from_schedulers.loads(self._sockets())[0]))
+        self._loads = _shared(LOAD_TTL_S, self._ask_loads)
         self._reasons = _shared(REASONS_TTL_S, self._count_reasons)
         self._by_name: Mapping[str, Callable[[Fields], Any]] = {
             "why": self.why, "why-not": self.why_not, "records": self.records, "story": self.story,
@@ -128,7 +128,15 @@ class PageQuestions:
 
     def top(self, _: Fields) -> list[Load]:
         """What the schedulers do."""
-        return self._loads()
+        return self._loads()[0]
+
+    def unheard(self) -> list[str]:
+        """A text for each scheduler that runs and did not answer."""
+        return self._loads()[1]
+
+    def _ask_loads(self) -> tuple[list[Load], list[str]]:
+        loads, silent = from_schedulers.loads(self._sockets())
+        return self._rates.add(loads), list(map(str, silent))
 
     def _count_reasons(self, hours: int) -> Reasons:
         now_s = self._clock()

@@ -84,9 +84,17 @@ class Views:
         view = fields.get("show", "used")
         if view not in VIEWS:
             view = "used"
-        asked: dict[str, Any] = {"fleet": None, "loads": [], "silent": "", "failed": [], "unreadable": ""}
+        asked: dict[str, Any] = {
+            "fleet": None,
+            "loads": [],
+            "unheard": [],
+            "silent": "",
+            "failed": [],
+            "unreadable": "",
+        }
         try:
             asked["fleet"], asked["loads"] = self._questions.fleet({}), self._questions.top({})
+            asked["unheard"] = self._questions.unheard()
         except AdminError as error:
             asked["silent"] = str(error)
         try:

@@ -109,7 +109,7 @@ def test_a_difference_names_the_host(capsys: pytest.CaptureFixture[str], monkeyp
     assert run() == 1
     out = capsys.readouterr().out
     assert "c2 (node-2): member c: x" in out
-    assert "  member  A server that nova-compute counts on the node." in out
+    assert "  member  A server that nova-compute counts on the node;" in out
     assert "(+1 more; --format json has all)" in out
 
 
