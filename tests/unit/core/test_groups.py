@@ -355,6 +355,19 @@ def test_members_of_a_soft_group_that_change_sides_at_once_meet_later() -> None:
     only(ef.Answer, stand(driver, group_question(placed(driver, effects)), server_5=here))
 
 
+def test_a_member_of_a_soft_group_that_has_yielded_to_one_of_two_stays_there() -> None:
+    # given others on two hosts, to which a member yields
+    driver = SchedulerDriver().with_agents("node-1", "node-2", "node-3")
+    effects = driver.ask(request("server-9", group=Group("group", "soft-affinity", frozenset({"server-9"}))))
+    first, second = sorted({"node-1", "node-2", "node-3"} - {only_claim(effects).node})
+    ask = group_question(placed(driver, effects))
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5=first, server_7=second)))
+    # when it is beside one of them, then it does not go to the other
+    effects = driver.wait(YIELD_PAUSE_S)
+    assert only_claim(effects).node in (first, second)
+    only(ef.Answer, stand(driver, group_question(placed(driver, effects)), server_5=first, server_7=second))
+
+
 def test_a_soft_group_that_is_always_elsewhere_is_answered() -> None:
     driver, effects, here, there = soft_pair_apart()
     for _ in range(SOFT_YIELDS_MAX - 1):
