@@ -10,12 +10,13 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shared_scheduler.decision.what_if import WhatIfError
 from shared_scheduler.service import admin
 
 #: characters; more than the kernel keeps for a client
@@ -70,6 +71,19 @@ def test_a_failed_answer_is_reported_and_the_next_one_works(path: Path) -> None:
     with pytest.raises(admin.AdminError, match="RuntimeError: the table is on fire"):
         admin.ask(path, "burn")
     assert admin.ask(path, "status")["nodes"] == 3
+
+
+def test_what_is_wrong_with_a_question_is_told_without_the_name_of_a_class(tmp_path: Path) -> None:
+    def refuses(_: Mapping[str, Any]) -> Any:
+        raise WhatIfError("flavor: there is no flavor 'm1'")
+
+    server = admin.AdminServer(tmp_path / "c-1.sock", {"fit": refuses})
+    server.start()
+    try:
+        with pytest.raises(admin.AdminError, match=r"c-1\.sock: flavor: there is no flavor"):
+            admin.ask(tmp_path / "c-1.sock", "fit")
+    finally:
+        server.stop()
 
 
 @pytest.mark.parametrize("question", ["odd", "deep"])
