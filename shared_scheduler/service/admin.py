@@ -147,7 +147,13 @@ class AdminServer:
         try:
             return {"answer": answer(question)}
         except Exception as error:
-            return {"error": f"{type(error).__name__}: {error}"}
+            return {"error": _told(error)}
+
+
+def _told(error: Exception) -> str:
+    """The text of an error.  Those of this project are sentences; others say little without the name of their class."""
+    is_ours = type(error).__module__.partition(".")[0] == __name__.partition(".")[0]
+    return str(error) if is_ours and str(error) else f"{type(error).__name__}: {error}"
 
 
 def _read_line(client: socket.socket) -> bytes:
