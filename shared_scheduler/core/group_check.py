@@ -31,7 +31,7 @@ affinity          always                                                       a
                                                                                built member is on it
 soft-affinity     the decision knew no other member, except on a host that     a member on another host, except
                   the server leaves; after a yield, until the request has      one that the server leaves; after a
-                  yielded three times, or found no room there                  yield only if none is on our host
+                  yielded three times, or found no room there                  yield only if none is built on our host
 anti-affinity     an instance was placed without an agent that counts groups   more than max_server_per_host here
 ================  ===========================================================  ========================================
 """
@@ -171,14 +171,15 @@ class GroupCheck:
             left = self._providers(state.request.ignore_hosts)
         apart = frozenset(uuid for uuid, providers in others.items() if not (providers & here or providers <= left))
         joined = ours <= group.hosts and any(self._is_built(uuid, ours) for uuid in others.keys() - apart)
-        if not apart or joined or (state.check.group_yields and self._is_beside(state, group, others, here)):
+        if not apart or joined or (state.check.group_yields and self._is_beside(state, group, ours)):
             return None
         return Misplaced(apart, self._hosts(others[uuid] for uuid in apart))
 
-    def _is_beside(self, state: RequestState, group: Group, others: Standing, here: frozenset[str]) -> bool:
-        """Whether a member of a soft group, which has yielded, is beside another one: it cannot be beside all."""
-        soft = group.policy == GroupPolicy.SOFT_AFFINITY
-        return soft and (any(providers & here for providers in others.values()) or bool(self._here(state, group)))
+    def _is_beside(self, state: RequestState, group: Group, ours: frozenset[str]) -> bool:
+        """Whether a member of a soft group, which has yielded, is beside another one that cannot yield any more: it
+        cannot be beside all."""
+        others = (group.members | self._table.groups.of(group.uuid)) - frozenset(state.request.instance_uuids)
+        return group.policy == GroupPolicy.SOFT_AFFINITY and any(self._is_built(uuid, ours) for uuid in others)
 
     def _may_have_joined(self, state: RequestState, group: Group) -> bool:
         """Whether built members that were not looked up decide, because those in the table may have left."""

@@ -8,7 +8,7 @@ force, or the conductor used an alternate for it, its group is *disturbed* from 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from shared_scheduler.core import effects as ef
@@ -39,8 +39,11 @@ class GroupChecks:
         self._answered: dict[str, str] = {}
         #: claim id -> other members that its scheduler saw on the node
         self._seen: dict[str, int] = {}
-        #: (scheduler, server) -> whether it saw a member where the server may go, when it began its last claim for it
-        self._knew_one: dict[tuple[str, str], bool] = {}
+        #: (scheduler, server) -> the nodes where it saw members, and where the server may go, when it began its last
+        #: claim for it
+        self._knew: dict[tuple[str, str], frozenset[str]] = {}
+        #: server that was answered -> the same of its scheduler
+        self._went_in_spite_of: dict[str, frozenset[str]] = {}
         #: (scheduler, server of a soft group) -> the nodes that passed beside other members, at the last decision after
         #: a yield
         self._beside: dict[tuple[str, str], frozenset[str]] = {}
@@ -72,7 +75,7 @@ class GroupChecks:
         self._seen[claim_id] = sum(table.is_member(node, uuid) for uuid in others)
         left = {server.node} if server.state is ServerState.MOVES else set()
         known = {table.node_at(slot) for slot in table.members_at(others)}
-        self._knew_one[scheduler.name, consumer] = bool(known - left)
+        self._knew[scheduler.name, consumer] = frozenset(known - left)
         if server.group.policy == GroupPolicy.SOFT_AFFINITY:
             self._passed_over[scheduler.name, consumer] = self._left_out(scheduler, server, node)
 
@@ -150,8 +153,11 @@ class GroupChecks:
             together = not apart and len(set(nodes.values())) == 1
             self._check("affinity", together, scheduler.name, asked.request.request_id, nodes, "others on", apart)
         elif group.policy == GroupPolicy.SOFT_AFFINITY:
-            first = not any(self._knew_one.get((scheduler.name, uuid), True) for uuid in nodes)
-            together = not (apart and first) or self._tried(scheduler, answer, apart)
+            known = {uuid: self._knew.get((scheduler.name, uuid)) for uuid in nodes}
+            self._went_in_spite_of.update((uuid, there) for uuid, there in known.items() if there)
+            apart = [node for node in apart if self._may_join(group, node, nodes)]
+            first = all(there == frozenset() for there in known.values())
+            together = not (apart and first) or self._tried(scheduler, answer, apart) or self._joined(group, nodes)
             self._check("soft_affinity", together, scheduler.name, asked.request.request_id, nodes, apart)
         elif group.label:
             self._check_spread(scheduler, group, asked, set(nodes.values()))
@@ -169,6 +175,18 @@ class GroupChecks:
         went = {inner[0].node for inner in answer.choices}
         settled = any(self._beside.get((scheduler.name, uuid), frozenset()) & went for uuid in yields)
         return beside.isdisjoint(apart) and not settled
+
+    def _may_join(self, group: ServerGroup, node: str, nodes: Mapping[str, str]) -> bool:
+        """Whether some member on this node did not go there in spite of these servers, which its scheduler knew."""
+        own, answered = frozenset(nodes.values()), self._answered
+        there = (uuid for uuid in group.members if answered.get(uuid) == node)
+        return any(own.isdisjoint(self._went_in_spite_of.get(uuid, ())) for uuid in there)
+
+    def _joined(self, group: ServerGroup, nodes: Mapping[str, str]) -> bool:
+        """Whether these servers are beside another one that was answered: they cannot be beside all."""
+        owners, answered = self._world.owners(), self._answered
+        others = (uuid for uuid in group.members if uuid in answered and uuid not in nodes)
+        return any(answered[uuid] in nodes.values() for uuid in others if owners[uuid].state in PLACED)
 
     def _check_spread(self, scheduler: SimScheduler, group: ServerGroup, asked: SentRequest, nodes: set[str]) -> None:
         """Every node is eligible.  A server that was deleted while the request was under way leaves the others where

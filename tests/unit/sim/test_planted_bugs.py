@@ -233,7 +233,7 @@ def moving_members_plans() -> Iterator[RunPlan]:
 
 def yielding_plans() -> Iterator[RunPlan]:
     """First members of a soft group yield to each other, and to one on the host of an agent that was late."""
-    yield from map(drawn, (412, 13))
+    yield from map(drawn, (84, 13))
 
 
 def broken_by(plan: RunPlan) -> set[str]:
