@@ -164,6 +164,22 @@ def test_a_server_that_nova_has_deleted_does_not_count_while_its_agent_still_sho
     assert only(ef.DeleteAllocation, effects).consumer == "server-5"
 
 
+def test_a_server_that_its_agent_stops_to_report_while_the_others_are_read_still_counts() -> None:
+    # given a server that was built in the rack of a claim meanwhile, so that it is not looked up
+    driver = in_racks("node-1", "node-2")
+    claim = only_claim(driver.ask(asking()))
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    server = Consumer(taken(claim.node), True, WEB)
+    driver.hear(Increment(claim.node, 1, 3, consumers={"server-7": server}))
+    ask = only(ef.AskGroup, driver.written(write))
+    # when its agent does not report it any more before the answer, which does not have it either
+    driver.hear(Increment(claim.node, 1, 4, consumers={"server-7": None}))
+    effects = stand(driver, ask)
+    # then it is counted where it was when the question was asked
+    assert of_kind(ef.Answer, effects) == []
+    only(ef.DeleteAllocation, effects)
+
+
 def test_several_of_one_request_count_for_one_another() -> None:
     driver = in_racks("node-1", "node-2")
     ask = placed(driver, driver.ask(request("server-1", "server-2", hints=HINTS)))
