@@ -234,6 +234,8 @@ class GroupCheckState:
     hosts: frozenset[str] = frozenset()
     #: whether the check of spreading has passed (``spread_check.py``)
     spread_passed: bool = False
+    #: the nodes of the servers that the last question of spreading left out, because they were built
+    built: Mapping[str, str] = field(default_factory=dict)
     #: the providers of the servers of which only Placement knew the place
     placed: Mapping[str, frozenset[str]] = field(default_factory=dict)
 

@@ -89,7 +89,8 @@ class SpreadCheck:
         assert group is not None
         self._count += 1
         state.check.ask_id = f"spread.{state.key}.{self._count}"
-        known = frozenset(request.instance_uuids) | self._built(state).keys()
+        state.check.built = {uuid: self._table.node_at(slot) for uuid, slot in self._built(state).items()}
+        known = frozenset(request.instance_uuids) | state.check.built.keys()
         step.emit(
             AskGroup(state.check.ask_id, group.uuid, known, request.request_id, request.project_id, request.label)
         )
@@ -97,7 +98,7 @@ class SpreadCheck:
     def judge(self, state: RequestState, event: GroupAnswered) -> Outcome:
         """The outcome of the check for an answer."""
         check, own = state.check, self._own(state)
-        built = {uuid: slot for uuid, slot in self._built(state).items() if uuid not in event.gone}
+        built = {uuid: slot for uuid, slot in self._not_asked(state).items() if uuid not in event.gone}
         others = {uuid: self._slots(providers) for uuid, providers in event.standing.items() if uuid not in built}
         answered = [slot for uuid, slots in others.items() if uuid not in event.unanswered for slot in slots]
         everywhere = [slot for slots in others.values() for slot in slots]
@@ -128,6 +129,11 @@ class SpreadCheck:
         known = (group.members | self._table.groups.of(group.uuid)) - own
         places = ((uuid, self._table.members.slots(uuid)) for uuid in known)
         return {uuid: slots[0] for uuid, slots in places if len(slots) == 1 and self._is_built(uuid, slots[0])}
+
+    def _not_asked(self, state: RequestState) -> dict[str, int]:
+        """The slots of the servers that are built, now or when the question was asked, which left those out."""
+        then = {uuid: self._table.slot_of(node) for uuid, node in state.check.built.items()}
+        return {uuid: slot for uuid, slot in then.items() if slot is not None} | self._built(state)
 
     def _is_built(self, uuid: str, slot: int) -> bool:
         row = self._table.row(slot)
