@@ -893,3 +893,22 @@ def test_equal_weights_are_told_once_and_a_decision_without_hosts_as_such(
         "  decided   3 of 3 hosts passed",
         "  weights   c3 and c1 each 2 = CPUWeigher 1 + RAMWeigher 1; c4 1.5",
     ]
+
+
+def test_the_reasons_that_a_question_asked_for_are_shown_for_a_placed_server_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a server that was placed although a host had no room
+    JsonLines(tmp_path / "r").write(stored())
+    place = ["--kind", "decision", "--records", str(tmp_path / "r")]
+
+    # when an operator asks for what had no room, then each line shows why it is there
+    assert manage.main(["records", "last", "9", "--reason", "no_room", *place]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [re.split("  +", line)[-1] for line in lines] == [
+        "rejected: 1 no_room:VCPU", "0 of 5 hosts pass; rejected: 5 no_room:MEMORY_MB", "rejected: 6 no_room",
+    ]  # fmt: skip
+
+    # and without this question nothing is added
+    assert manage.main(["records", "last", "9", *place]) == 0
+    assert "no_room" not in capsys.readouterr().out
