@@ -96,7 +96,7 @@ def _show(args: argparse.Namespace, found: Sequence[Record]) -> None:
         for record in found:
             print(json.dumps(timed(record)), flush=True)
     elif found:
-        print("\n".join(printed_tables.lines(COLUMNS, map(_row, found))), flush=True)
+        print("\n".join(printed_tables.lines(COLUMNS, [_row(record, args.reason) for record in found])), flush=True)
 
 
 def _follow(args: argparse.Namespace, store: Store, known: Sequence[RecordEntry]) -> None:
@@ -126,17 +126,26 @@ def _identity(record: RecordEntry) -> str:
 
 def _print_lines(args: argparse.Namespace, found: Iterable[Record]) -> None:
     for record in found:
-        line = json.dumps(timed(record)) if args.format == "json" else "  ".join(_row(record))
+        line = json.dumps(timed(record)) if args.format == "json" else "  ".join(_row(record, args.reason))
         print(printable(line), flush=True)
 
 
-def _row(record: Record) -> list[str]:
+def _row(record: Record, asked: str) -> list[str]:
     instances = record.get("instances", ())
     servers = f"{instances[0]} and {len(instances) - 1} more" if len(instances) > 1 else "".join(instances)
     return [
         moment(record["at"]), record.get("kind", ""), record.get("request_id", ""), servers, record.get("result", ""),
-        _hosts(record), change(record) if record.get("kind") == NODE else counts_first(record.get("reason", "")),
+        _hosts(record), change(record) if record.get("kind") == NODE else _reason(record, asked),
     ]  # fmt: skip
+
+
+def _reason(record: Record, asked: str) -> str:
+    """The text of the reason, and the counted reasons that a question asked for, unless the text has them."""
+    text = counts_first(record.get("reason", ""))
+    matching = sorted((code, count) for code, count in record.get("reasons", {}).items() if asked and asked in code)
+    counted = (f"{count} {code}" for code, count in matching)
+    missing = ", ".join(one for one in counted if f" {one}" not in f" {text}")
+    return "; ".join(filter(None, [text, f"rejected: {missing}" if missing else ""]))
 
 
 def _hosts(record: Record) -> str:
