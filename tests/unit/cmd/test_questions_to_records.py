@@ -912,3 +912,35 @@ def test_the_reasons_that_a_question_asked_for_are_shown_for_a_placed_server_too
     # and without this question nothing is added
     assert manage.main(["records", "last", "9", *place]) == 0
     assert "no_room" not in capsys.readouterr().out
+
+
+def test_a_host_that_a_filter_rejected_is_not_said_to_have_refused_or_been_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a decision in which a filter of Nova rejected each selected host, so that no agent was asked
+    name = "ServerGroupAntiAffinityFilter"
+    tries = tuple(Attempt("server-5", "n", f"c{n}", "filter", {"filter": name}) for n in range(3))
+    failed = record(("server-5",), failure="no_valid_host", text="0 of 3 hosts pass", answer=(), attempts=tries,
+                    decisions=(DecisionCounts(0, 3, 0, {name: 3}),))  # fmt: skip
+    JsonLines(tmp_path / "r").write([entries.entry(failed, "sched1", 1_760_000_000.0)])
+    place = ["--records", str(tmp_path / "r")]
+
+    # then why and records agree
+    assert manage.main(["why", "server-5", *place]) == 0
+    out = capsys.readouterr().out
+    assert "1 decision, 0 hosts tried, 3 rejected by a filter" in out
+    assert f"  rejected  c0: {name}\n" in out
+    assert manage.main(["records", "last", "1", *place]) == 0
+    assert "(rejected by a filter: c0,c1,c2)" in capsys.readouterr().out
+
+
+def test_an_active_server_tells_which_host_a_filter_rejected_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tries = (Attempt("server-1", "n", "c2", "filter", {"filter": "NUMATopologyFilter"}),
+             Attempt("server-1", "n", "c1", "written", {}))  # fmt: skip
+    placed = entries.entry(record(("server-1",), attempts=tries, answer=(("c1",),)), "sched1", 1_760_000_000.0)
+    JsonLines(tmp_path / "r").write([placed, build("c1", 1_760_000_001.0, reason="")])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    assert capsys.readouterr().out.startswith("server-1: active on c1 (a filter rejected c2 before)\n")
