@@ -35,7 +35,7 @@ from shared_scheduler.records.store import (
     RecordConditions,
     Store,
 )
-from shared_scheduler.records.story import refusing
+from shared_scheduler.records.story import refusing, rejected
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.FAILURES, terms.BUILDS, terms.NODE_CHANGES, terms.AGREEMENT)
@@ -149,12 +149,15 @@ def _reason(record: Record, asked: str) -> str:
 
 
 def _hosts(record: Record) -> str:
-    """The selected hosts, and in brackets those that refused or gave no answer; other records have hosts."""
+    """The selected hosts, and in brackets those that refused, that a filter rejected, or that gave no answer; other
+    records have hosts."""
     if record.get("kind") != DECISION or "answer" not in record:
         return ",".join(record.get("hosts", ()))
     selected = ",".join(dict.fromkeys(inner[0] for inner in record["answer"] if inner))
     refused = refusing(record)
-    others = [host for host in record.get("hosts", ()) if host not in (*selected.split(","), *refused)]
-    told = [f"{name}: {','.join(hosts)}" for name, hosts in (("refused", refused), ("tried", others)) if hosts]
+    filtered = [host for host in rejected(record) if host not in refused]
+    others = [host for host in record.get("hosts", ()) if host not in (*selected.split(","), *refused, *filtered)]
+    named = {"refused": refused, "rejected by a filter": filtered, "tried": others}
+    told = [f"{name}: {','.join(hosts)}" for name, hosts in named.items() if hosts]
     brackets = f"({'; '.join(told)})" if told else ""
     return " ".join(filter(None, [selected, brackets]))

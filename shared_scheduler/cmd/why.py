@@ -26,6 +26,7 @@ from shared_scheduler.records.moments import moment, second
 from shared_scheduler.records.order import in_order
 from shared_scheduler.records.plain_text import listed, printable
 from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, COMPARISON, DATABASES, DECISION, PLACED, Record, Store
+from shared_scheduler.records.story import FILTERED
 
 #: groups of terms that ``--help`` defines
 TERMS = (
@@ -199,11 +200,14 @@ def _took(record: Record) -> Iterator[str]:
         counts = {
             name: int(times.get(of, kept[name])) for name, of in (("decision", "decisions"), ("host", "attempts"))
         }
-        decided, tried = (f"{number} {name}{'s' * (number != 1)}" for name, number in counts.items())
+        filtered = sum(1 for one in record.get("attempts", ()) if one["outcome"] == FILTERED)
+        counts["host"] = max(counts["host"] - filtered, 0)
+        decided, hosts = (f"{number} {name}{'s' * (number != 1)}" for name, number in counts.items())
+        tried = f"{hosts} tried" + (f", {filtered} rejected by a filter" if filtered else "")
         parts = ", ".join(f"{name} {times[name]:.1f} ms" for name in PHASES if times.get(name))
         came = f"the request came at {moment(record['started_at'])}" if "started_at" in record else ""
         total = f"{times['total']:.1f} ms" if times["total"] else "less than 0.1 ms of waiting"
-        yield f"  took      {total}: {decided}, {tried} tried" + "".join(f"; {part}" for part in (parts, came) if part)
+        yield f"  took      {total}: {decided}, {tried}" + "".join(f"; {part}" for part in (parts, came) if part)
 
 
 def passed(counts: Mapping[str, Any]) -> str:
@@ -236,7 +240,8 @@ def _rejected(reasons: Any) -> str:
 def _attempt(attempt: Any) -> str:
     times = {"verdict": attempt["verdict_ms"], "write": attempt["write_ms"]}
     took = ", ".join(f"{name} {value:.1f} ms" for name, value in times.items() if value is not None)
-    return f"  tried     {attempt['host']}: {'; '.join(filter(None, [outcome(attempt), took]))}"
+    did = "rejected" if attempt["outcome"] == FILTERED else "tried"
+    return f"  {did:8}  {attempt['host']}: {'; '.join(filter(None, [outcome(attempt), took]))}"
 
 
 #: order of what has the same time: Nova begins a build after the decision, and the end of a build follows

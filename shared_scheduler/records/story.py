@@ -10,7 +10,7 @@ nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,9 +38,11 @@ INSTANCES_MAX = 50
 NO_HOST = frozenset({"no_valid_host", "no_candidates"})
 #: the outcome of a try that succeeded
 WRITTEN = "written"
+#: the outcome of a try that a filter of Nova ended before the agent was asked
+FILTERED = "filter"
 #: outcomes of tries that no host has refused: it gave no answer in time, or the claim or the write was not wanted
 NOT_REFUSED = frozenset({
-    WRITTEN, "released", "late", "timed_out", "undelivered", "unreachable", "never_sent", "consumer_conflict",
+    WRITTEN, FILTERED, "released", "late", "timed_out", "undelivered", "unreachable", "never_sent", "consumer_conflict",
 })  # fmt: skip
 #: Hosts and reasons of one failure that its cause names.
 NAMED_MAX = 5
@@ -122,16 +124,20 @@ def _ends(records: Sequence[Record]) -> Mapping[str, Record]:
 
 @dataclass(frozen=True, slots=True)
 class _Troubles:
-    """The hosts that refused a server, and those on which its builds failed, since it was last active."""
+    """The hosts that refused a server, those that a filter rejected, and those on which its builds failed, since it was
+    last active."""
 
     refused: tuple[str, ...]
+    rejected: tuple[str, ...]
     failed: tuple[str, ...]
 
     def before(self) -> str:
         """In brackets, for a server that is active now; empty if there were none."""
         refused = [f"{listed(self.refused)} refused"] if self.refused else []
+        rejected = [f"a filter rejected {listed(self.rejected)}"] if self.rejected else []
         failed = [f"{_builds(self.failed)} failed"] if self.failed else []
-        return f" ({' and '.join([*refused, *failed])} before)" if refused or failed else ""
+        told = [*refused, *rejected, *failed]
+        return f" ({listed(told)} before)" if told else ""
 
 
 def _troubles(records: Sequence[Record], server: str) -> _Troubles:
@@ -142,15 +148,25 @@ def _troubles(records: Sequence[Record], server: str) -> _Troubles:
     since = before[active[-1] + 1 :] if active else before
     failed = tuple(_host(one) for one in since if one["kind"] == BUILD)
     decided: Record = next((one for one in reversed(since) if one["kind"] == DECISION), {})
-    return _Troubles(tuple(refusing(decided, server)), failed)
+    return _Troubles(tuple(refusing(decided, server)), tuple(rejected(decided, server)), failed)
 
 
 def refusing(decision: Record, server: str = "") -> list[str]:
     """The hosts that refused a server, or any server of the decision."""
+    return _ended(decision, server, lambda outcome: outcome not in NOT_REFUSED)
+
+
+def rejected(decision: Record, server: str = "") -> list[str]:
+    """The selected hosts that a filter of Nova rejected for a server, or for any server of the decision."""
+    return _ended(decision, server, lambda outcome: outcome == FILTERED)
+
+
+def _ended(decision: Record, server: str, is_wanted: Callable[[str], bool]) -> list[str]:
+    """The hosts that have a try with such an outcome, and none that succeeded."""
     tries = [one for one in decision.get("attempts", ()) if server in ("", one.get("instance", server))]
     took = {one["host"] for one in tries if one["outcome"] == WRITTEN}
-    refused = (str(one["host"]) for one in tries if one["outcome"] not in NOT_REFUSED and one["host"] not in took)
-    return list(dict.fromkeys(refused))
+    hosts = (str(one["host"]) for one in tries if is_wanted(one["outcome"]) and one["host"] not in took)
+    return list(dict.fromkeys(hosts))
 
 
 def _builds(hosts: Sequence[str]) -> str:

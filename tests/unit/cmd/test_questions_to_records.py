@@ -191,7 +191,7 @@ def test_a_filter_that_ended_a_try_is_named(tmp_path: Path, capsys: pytest.Captu
     assert manage.main(["why", "server-5", "--records", str(tmp_path / "r")]) == 0
     out = capsys.readouterr().out
     assert "tried: c1 ServerGroupAntiAffinityFilter; rejected:" in out.splitlines()[1]
-    assert "  tried     c1: ServerGroupAntiAffinityFilter (members server-1 server-2)\n" in out
+    assert "  rejected  c1: ServerGroupAntiAffinityFilter (members server-1 server-2)\n" in out
 
 
 @pytest.mark.parametrize(("failure", "text", "outcomes", "first", "cause"), [
