@@ -944,3 +944,29 @@ def test_an_active_server_tells_which_host_a_filter_rejected_before(
 
     assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
     assert capsys.readouterr().out.startswith("server-1: active on c1 (a filter rejected c2 before)\n")
+
+
+GAVE_UP = "  end       the build failed on each host of the answer: no alternate was left, and Nova gave up"
+
+
+@pytest.mark.parametrize(("failed", "told"), [(("c1", "c2", "c3"), True), (("c1", "c2"), False)])
+def test_a_server_whose_build_failed_on_all_hosts_of_the_answer_has_no_alternate_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], failed: tuple[str, ...], told: bool
+) -> None:
+    builds = [build(host, 1_760_000_001.0 + n) for n, host in enumerate(failed)]
+    JsonLines(tmp_path / "r").write([stored()[0], *builds])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    assert (GAVE_UP in capsys.readouterr().out.splitlines()) == told
+
+
+def test_the_builds_before_a_new_decision_say_nothing_of_its_alternates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given builds that failed on all hosts, and then a new decision that has only one of its builds behind it
+    builds = [build(host, 1_760_000_001.0 + n) for n, host in enumerate(("c1", "c2", "c3"))]
+    again = {**stored()[0], "at": 1_760_000_009.0}
+    JsonLines(tmp_path / "r").write([stored()[0], *builds, again, build("c1", 1_760_000_010.0)])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    assert GAVE_UP not in capsys.readouterr().out.splitlines()
