@@ -9,7 +9,7 @@ from typing import Any
 from shared_scheduler.answers.shapes import Why
 from shared_scheduler.records.lasting import may_pass_later
 from shared_scheduler.records.plain_text import listed
-from shared_scheduler.records.store import ACTIVE, BUILD, DECISION, PLACED
+from shared_scheduler.records.store import ACTIVE, BUILD, DECISION, FAILED, PLACED
 from shared_scheduler.records.story import NO_HOST, reasonless
 
 
@@ -45,6 +45,19 @@ def _logs(hosts: Sequence[str]) -> str:
     if len(hosts) == 1:
         return f"the log of nova-compute on {hosts[0]} has the traceback"
     return f"the logs of nova-compute on {listed(hosts)} have the traceback"
+
+
+def end_of_alternates(story: Why) -> Iterator[str]:
+    """That Nova gave up one server, because its build failed on each host of the newest answer."""
+    known = [one for one in story["records"] if one.get("kind") in (DECISION, BUILD)]
+    newest = max((place for place, one in enumerate(known) if one["kind"] == DECISION), default=-1)
+    if newest < 0 or len(known[newest].get("answer", ())) != 1:
+        return
+    [hosts], servers = known[newest]["answer"], known[newest]["instances"]
+    builds = [one for one in known[newest + 1 :] if one["instances"] == servers]
+    failed = {one["hosts"][0] for one in builds if one["result"] == FAILED and one["hosts"]}
+    if len(hosts) > 1 and failed.issuperset(hosts) and not any(one["result"] == ACTIVE for one in builds):
+        yield "no alternate was left after these builds, and Nova gave up"
 
 
 def unknown_causes(story: Why) -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from shared_scheduler.answers import from_records
 from shared_scheduler.answers.host_facts import outcome, rejection, tries_after, unknown_kind, values
-from shared_scheduler.answers.next_steps import next_steps, unknown_causes
+from shared_scheduler.answers.next_steps import end_of_alternates, next_steps, unknown_causes
 from shared_scheduler.answers.shapes import FAULT, UNFINISHED, NovaEvent, Why
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import nova_events, record_stores, terms
@@ -73,6 +73,7 @@ def lines(story: Why, place: str = "") -> list[str]:
 def _lines(story: Why, place: str) -> Iterator[str]:
     yield f"{story['name']}: {story['outcome']}"
     yield from (f"  cause     {cause}" for cause in story["causes"])
+    yield from (f"  end       {text}" for text in end_of_alternates(story))
     yield from (f"  unknown   {text}" for text in unknown_causes(story))
     yield from (f"  lacking   {text}" for text in story["would_help"])
     yield from (f"  next      {text}" for text in next_steps(story, place))

@@ -98,7 +98,8 @@ def test_the_true_cause_of_a_failed_build_is_named(ask: Ask, name: str) -> None:
     assert code == 0
     assert lines[0] == f"{name}: the builds on c1, c2 and c3 failed"
     assert lines[1] == f"  cause     {NO_ADDRESS} (on c1, c2 and c3)", "all hosts, not the last; the reason once"
-    assert lines[2].startswith("  next ")
+    assert lines[2].startswith("  end "), "no alternate is left"
+    assert lines[3].startswith("  next ")
     assert "  tried     c9: topology (why NUMA); verdict 1.5 ms" in lines
     assert "  answer    server-1 on c1; alternates c2, c3" in lines
     assert "  weights   c1 1.5; c2 1.25" in lines
@@ -142,9 +143,10 @@ def test_a_build_of_which_nova_keeps_no_reason_has_no_cause_but_a_log(
     JsonLines(tmp_path / "r").write([stored()[0], *read])
 
     assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
-    assert capsys.readouterr().out.splitlines()[:4] == [
+    assert capsys.readouterr().out.splitlines()[:5] == [
         "server-1: the builds on c3, c1 and c2 failed",
         f"  cause     {NO_ADDRESS} (on c2)",
+        "  end       no alternate was left after these builds, and Nova gave up",
         "  unknown   on c3 and c1: Nova keeps no reason of a build that it tries on another host",
         "  next      the logs of nova-compute on c3, c1 and c2 have the traceback",
     ]
@@ -946,7 +948,7 @@ def test_an_active_server_tells_which_host_a_filter_rejected_before(
     assert capsys.readouterr().out.startswith("server-1: active on c1 (a filter rejected c2 before)\n")
 
 
-GAVE_UP = "  end       the build failed on each host of the answer: no alternate was left, and Nova gave up"
+GAVE_UP = "  end       no alternate was left after these builds, and Nova gave up"
 
 
 @pytest.mark.parametrize(("failed", "told"), [(("c1", "c2", "c3"), True), (("c1", "c2"), False)])
