@@ -972,3 +972,17 @@ def test_the_builds_before_a_new_decision_say_nothing_of_its_alternates(
 
     assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
     assert GAVE_UP not in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("command", ["why server-1", "why-not server-1 c1", "story c1", "records last 3"])
+def test_a_file_whose_lines_are_no_records_is_told_from_a_name_that_is_not_there(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "r").write_text("root:x:0:0:root:/root:/bin/bash\n")
+    assert manage.main([*command.split(), "--records", str(tmp_path / "r")]) == 1
+    assert "no records of shared_scheduler are there" in capsys.readouterr().err
+
+    JsonLines(tmp_path / "other").write(stored()[:1])
+    other = ["records", "last", "3", "--kind", "build"] if command.startswith("records") else ["why", "server-9"]
+    assert manage.main([*other, "--records", str(tmp_path / "other")]) == 1
+    assert "no records of shared_scheduler" not in capsys.readouterr().err
