@@ -12,7 +12,7 @@ from pathlib import Path
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.opening import open_configured, open_named
 from shared_scheduler.records.plain_text import printable
-from shared_scheduler.records.store import Store
+from shared_scheduler.records.store import RecordConditions, Store
 
 #: exit codes: nothing was found; the records cannot be read
 NOT_FOUND, UNREADABLE = 1, 2
@@ -60,11 +60,20 @@ ONLY_NEWEST = "schedulers keep only the newest records"
 IDS = "ids of requests, global ids of requests and uuids of servers"
 
 
-def not_found(command: str, name: str, searched: str = IDS) -> int:
+#: said of a place without any record
+NO_RECORDS = "no records of shared_scheduler are there; check that --records or --config-file names them"
+
+
+def not_found(store: Store, command: str, name: str, searched: str = IDS) -> int:
     """Say that there is no record, and which names were searched; returns the exit code."""
     text = (
         f"there is no record of it; {searched} were searched; check the name, and that --records or --config-file "
         f"names the records of the scheduler that decided; {ONLY_NEWEST}"
     )
-    print(f"{command}: {name}: {text}", file=sys.stderr)
+    print(f"{command}: {name}: {NO_RECORDS if is_empty(store) else text}", file=sys.stderr)
     return NOT_FOUND
+
+
+def is_empty(store: Store) -> bool:
+    """Whether there is no record at all, as in a file of something else."""
+    return not store.last(1, RecordConditions())

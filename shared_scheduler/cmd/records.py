@@ -74,12 +74,15 @@ def run(args: argparse.Namespace) -> int:
             _follow(args, store, [*before, *found])
         elif found and args.format == "text" and args.result == FAILED:
             print(f"\n{OTHER_RESULTS}")
-        return 0 if found else _nothing(args)
+        return 0 if found else _nothing(args, store)
 
     return record_stores.with_store("records", args, ask)
 
 
-def _nothing(args: argparse.Namespace) -> int:
+def _nothing(args: argparse.Namespace, store: Store) -> int:
+    if record_stores.is_empty(store):
+        print(f"records: {record_stores.NO_RECORDS}", file=sys.stderr)
+        return NOT_FOUND
     more = f"; {OTHER_RESULTS}" if args.result == FAILED else ""
     if args.result and not any(args.result in group.terms for group in TERMS):
         more = f"; {printable(args.result)!r} is no result that --help lists"

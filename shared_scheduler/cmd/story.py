@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     def ask(store: Store) -> int:
         found = from_records.story(store, args.host, args.last)
         if not found:
-            return record_stores.not_found("story", args.host, "names of hosts")
+            return record_stores.not_found(store, "story", args.host, "names of hosts")
         if args.nova:
             found = _in_order_of_time(found, _of_nova(args, found))
         if args.format == "json":

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     def ask(store: Store) -> int:
         story = from_records.why(store, args.id)
         if story is None:
-            return record_stores.not_found("why", args.id)
+            return record_stores.not_found(store, "why", args.id)
         if args.nova:
             story["nova"] = nova_events.read(args, (uuid for one in story["records"] for uuid in one["instances"]))
         print(json.dumps(timed(story)) if args.format == "json" else "\n".join(lines(story, record_stores.named(args))))

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     def ask(store: Store) -> int:
         found = from_records.why_not(store, args.id, args.host)
         if found is None:
-            return record_stores.not_found("why-not", args.id)
+            return record_stores.not_found(store, "why-not", args.id)
         now, unknown = _now(args, store)
         misspelt = _misspelt(args, store, [*found, *now])
         found += now
