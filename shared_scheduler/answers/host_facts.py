@@ -10,9 +10,8 @@ from typing import Any
 
 from shared_scheduler.records.amounts import NO_ROOM, amount, unit_of
 from shared_scheduler.records.store import AGENT, BUILD, COMPARISON, DECISION, NODE, Record
+from shared_scheduler.records.story import FILTERED
 
-#: the outcome of a try that a filter of Nova ended, which its detail names
-FILTER = "filter"
 #: how the sentence begins that a record tells nothing of a host
 UNNAMED = "this record does not name"
 #: what the reason for lack of room says already, or nobody asks
@@ -53,7 +52,7 @@ def code_of(one: Mapping[str, Any]) -> str:
 
 def _name_of(code: str, detail: dict[str, Any]) -> str:
     """The code, or the name of the filter of Nova that stands behind it, which ``detail`` loses."""
-    return str(detail.pop("filter", "") or code) if code == FILTER else code
+    return str(detail.pop("filter", "") or code) if code == FILTERED else code
 
 
 def rejection(one: Mapping[str, Any]) -> str:
