@@ -8,17 +8,13 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from shared_scheduler.cmd import manage
-from shared_scheduler.cmd import records as records_command
 from shared_scheduler.core.effects import NodeChange, RecordBuild, RecordNode
 from shared_scheduler.decision.explain import HostAnswer
 from shared_scheduler.decision.record import Attempt, DecisionCounts, Weighed
@@ -351,58 +347,6 @@ def test_the_newest_records_of_a_project_are_chosen_with_its_ends(ask: Ask) -> N
     ]  # fmt: skip
 
 
-@dataclass
-class FollowedStore:
-    """A store in which a script writes records between two reads of ``records last --follow``."""
-
-    path: Path
-    monkeypatch: pytest.MonkeyPatch
-    out: pytest.CaptureFixture[str]
-
-    def follow(self, count: int, *written: list[Any], clock_s: float | None = None) -> list[dict[str, Any]]:
-        """All records that are printed until Control-C; ``clock_s`` is the clock of the command."""
-        later = list(written)
-
-        def pause(_: float) -> None:
-            if not later:
-                raise KeyboardInterrupt
-            JsonLines(self.path).write(later.pop(0))
-
-        clock = time.time if clock_s is None else lambda: clock_s
-        self.monkeypatch.setattr(records_command, "time", SimpleNamespace(sleep=pause, time=clock))
-        command = ["records", "last", str(count), "--follow", "--format", "json", "--records", str(self.path)]
-        assert manage.main(command) == 130  # by Control-C
-        return [json.loads(line) for line in self.out.readouterr().out.splitlines()]
-
-
-@pytest.fixture
-def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> FollowedStore:
-    return FollowedStore(tmp_path / "r", monkeypatch, capsys)
-
-
-def test_following_prints_each_new_record_once_even_one_that_is_stored_late(followed: FollowedStore) -> None:
-    first, *builds = stored()[:4]
-    JsonLines(followed.path).write([first, builds[1]])
-    found = followed.follow(5, [builds[2]], [builds[0]], [])
-    assert [one["hosts"][0] for one in found] == ["c1", "c2", "c3", "c1"]
-
-
-def test_following_begins_with_no_more_records_than_were_asked_for(followed: FollowedStore) -> None:
-    first, *builds = stored()[:4]
-    JsonLines(followed.path).write([first, *builds[:2]])
-    assert [one["hosts"][0] for one in followed.follow(1, [], [builds[2]])] == ["c2", "c3"]
-
-
-def test_following_goes_on_after_the_clock_was_set_back(followed: FollowedStore) -> None:
-    # given records of a clock that is an hour ahead
-    first, *builds = stored()[:4]
-    JsonLines(followed.path).write([{**first, "at": first["at"] + 3_600}])
-    # when it is set right
-    found = followed.follow(5, [builds[0]], [builds[1]], [], clock_s=builds[1]["at"])
-    # then the records after that are printed, once
-    assert [one["hosts"][0] for one in found] == ["c1", "c1", "c2"]
-
-
 def test_the_story_of_a_host(ask: Ask) -> None:
     code, out, _ = ask("story", "c1", "--format", "json")
 
@@ -615,61 +559,6 @@ def test_novas_databases_that_cannot_be_read_are_one_clear_line(
     assert manage.main(["why", "req-local", "--nova", "--records", str(tmp_path / "r")]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert "Can't connect to MySQL server" in line and "--config-file" in line
-
-
-def test_what_schedulers_repeat_of_a_host_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = RecordNode("c7", NodeChange.RESYNC, 0, 0, 0, cause="")
-    heard = RecordNode("c7", NodeChange.SNAPSHOT, 3, 1, 0, cause="")
-    said = [(asked, "s1"), (asked, "s2"), (asked, "s1"), (asked, "s2"), (asked, "s1"), (heard, "s1"), (asked, "s1")]
-    JsonLines(tmp_path / "records.jsonl").write(
-        entries.node_entry(change, name, 1_760_000_000.0 + n) for n, (change, name) in enumerate(said)
-    )
-    place = ["--records", str(tmp_path / "records.jsonl"), "--format", "json"]
-
-    assert manage.main(["story", "c7", *place]) == 0
-    told = [one["text"] for one in json.loads(capsys.readouterr().out)]
-    assert told == [
-        "s1: asked for its whole state (3 times until 2025-10-09 08:53:24.000Z)",
-        "s2: asked for its whole state (2 times until 2025-10-09 08:53:23.000Z)",
-        "s1: a snapshot: state at epoch 3, sequence 1",
-        "s1: asked for its whole state",
-    ]
-    assert manage.main(["story", "c7", "--last", "2", *place]) == 0
-    assert [one["text"] for one in json.loads(capsys.readouterr().out)] == told[2:]
-
-
-def test_an_end_that_is_told_again_after_a_restart_of_the_schedulers_is_shown_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # given two servers of one global request, and an end that was recorded again behind the decision of the other
-    first, second = (
-        entries.entry(record((f"server-{n}",), request_id="req-global", local_request_id=f"req-{n}"), "s1", at)
-        for n, at in ((1, 1_760_000_000.0), (2, 1_760_000_002.0))
-    )  # fmt: skip
-    ends = [build("cmp2", 1_760_000_001.0 + after, "server-1", "") for after in (0.0, 120.0)]
-    JsonLines(tmp_path / "r").write([first, ends[0], second, ends[1]])
-    place = ["--records", str(tmp_path / "r"), "--format", "json"]
-
-    # then its story, and that of its host, have it once, with its first time
-    assert manage.main(["why", "req-global", *place]) == 0
-    told = json.loads(capsys.readouterr().out)["records"]
-    assert [one["at"] for one in told if one["kind"] == "build"] == [ends[0]["at"]]
-    assert manage.main(["story", "cmp2", *place]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [one["at"] for one in told if "the build on" in one["text"]] == [ends[0]["at"]]
-
-
-def test_the_build_of_a_server_that_comes_back_to_a_host_is_shown_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    placed = [entries.entry(record(("server-1",)), "s1", 1_760_000_000.0 + after) for after in (0.0, 60.0)]
-    ends = [build("cmp2", 1_760_000_001.0 + after, "server-1", "") for after in (0.0, 60.0)]
-    JsonLines(tmp_path / "r").write([placed[0], ends[0], placed[1], ends[1]])
-
-    for question in (["why", "server-1"], ["story", "cmp2"]):
-        assert manage.main([*question, "--records", str(tmp_path / "r")]) == 0
-        out = capsys.readouterr().out
-        assert out.count("build of server-1 on cmp2: active") + out.count("the build on cmp2 ended: active") == 2
 
 
 @pytest.mark.parametrize(("name", "said"), [
