@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the policies of server groups with the state of the world, not of the product.
+"""Checks the policies of server groups with the state of the world.  The state of a scheduler is looked at only for
+soft policies: which members it knew, and which nodes beside them it might still have tried.
 
 Only members that a scheduler has placed are checked, because no policy holds for others.  If a member was moved by
 force, or the conductor used an alternate for it, its group is *disturbed* from then on and not checked.
