@@ -26,9 +26,13 @@ CELL0_UUID = "00000000-0000-0000-0000-000000000000"
 
 
 def server_argv(layout: Layout) -> list[str]:
-    """The command line of the private server. Its data survive a kill -9, but not a power failure."""
+    """The command line of the private server. Its data survive a kill -9, but not a power failure.
+
+    Its temporary directory is its own, because a server removes the temporary tables of others there when it starts.
+    """
     return [
-        "mariadbd", "--no-defaults", f"--datadir={layout.mysql}", f"--port={layout.ports['mariadb']}",
+        "mariadbd", "--no-defaults", f"--datadir={layout.mysql}", f"--tmpdir={layout.mysql_tmp}",
+        f"--port={layout.ports['mariadb']}",
         f"--bind-address={LOOPBACK}", f"--socket={layout.run / 'mysql.sock'}",
         f"--pid-file={layout.run / 'mariadbd.pid'}",
         "--skip-name-resolve", "--max-connections=1000", "--innodb-buffer-pool-size=256M",

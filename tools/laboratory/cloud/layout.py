@@ -45,6 +45,7 @@ class Layout:
         self.state = self.data / "state"
         self.admin_sockets = self.run / "admin"
         self.mysql = self.data / "mysql"
+        self.mysql_tmp = self.data / "mysql-tmp"
         self.settings_file = self.data / "cloud.json"
         self.nova = venvs() / "nova"
         self.openstack = venvs() / "openstack"
@@ -70,7 +71,7 @@ class Layout:
         longest = self.admin_sockets / "sched32-4194304.sock"
         if len(os.fsencode(longest)) > SOCKET_PATH_MAX:
             raise LabError(f"--data {self.data}: the path is too long for Unix sockets; choose a shorter directory")
-        for directory in (self.etc, self.log, self.run, self.state, self.data / "rabbitmq"):
+        for directory in (self.etc, self.log, self.run, self.state, self.mysql_tmp, self.data / "rabbitmq"):
             directory.mkdir(parents=True, exist_ok=True)
         if not self.exists():
             self.mark = secrets.token_hex(8)

@@ -120,8 +120,9 @@ def _build_once(template: Path, say: Say) -> None:
         own = Layout(Path(scratch))
         own.prepare()
         configs.write_all(own, CloudSettings(computes=0))
-        run(["mariadb-install-db", "--no-defaults", f"--datadir={own.mysql}", "--skip-test-db",
-             "--auth-root-authentication-method=normal", *as_user()], own, "mariadb-install")  # fmt: skip
+        run(["mariadb-install-db", "--no-defaults", f"--datadir={own.mysql}", f"--tmpdir={own.mysql_tmp}",
+             "--skip-test-db", "--auth-root-authentication-method=normal", *as_user()],
+            own, "mariadb-install")  # fmt: skip
         with _server(own):
             _create_user(own)
             _migrate(own, say)
