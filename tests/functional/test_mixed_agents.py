@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.functional import cloud_state
@@ -35,6 +37,22 @@ def test_nodes_without_an_agent_are_scheduled_too(cloud: Cloud, agents: str) -> 
     assert len(cloud.wait_active(servers)) == 6
     assert cloud.overcommit() == {}
     cloud_state.assert_consistent(cloud, wait_s=cloud_state.SETTLE_S)
+
+
+def test_an_operator_has_a_host_without_an_agent_read_anew(cloud: Cloud) -> None:
+    # given servers on a host that no agent speaks for
+    cloud_state.begin(cloud, schedulers=2, agents="none")
+    cloud.wait_active(cloud.boot(2, availability_zone="nova:c1"))
+    # when an operator has it read anew, twice
+    first, again = (cloud_state.manage(cloud, "resync", "c1", "--wait", "60", "--format", "json") for _ in range(2))
+    # then each scheduler has read its row from the databases
+    assert first.returncode == 0, first.stdout + first.stderr
+    read = [node for answer in json.loads(first.stdout) for node in answer["nodes"]]
+    assert [(node["source"], node["result"], node["epoch"]) for node in read] == [("databases", "read", 0)] * 2
+    # and the second one read nothing, unless the machine was very slow
+    told = {node["result"] for answer in json.loads(again.stdout) for node in answer["nodes"]}
+    assert told <= {"too_soon", "read"} and again.returncode == (1 if "too_soon" in told else 0)
+    cloud_state.assert_consistent(cloud)
 
 
 def test_agents_can_be_rolled_out_under_way(cloud: Cloud) -> None:
