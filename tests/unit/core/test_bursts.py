@@ -85,6 +85,20 @@ def test_a_request_that_writes_nothing_needs_no_time() -> None:
     only(ef.Answer, driver.ask(request("a", claim=False)))
 
 
+def test_a_request_whose_time_is_over_when_it_is_heard_is_not_said_to_be_too_large() -> None:
+    """As behind a scheduler that was stopped for longer than its callers wait."""
+    # when a request is heard after its deadline
+    driver = large_nodes()
+    fail = only(ef.Fail, driver.ask(request("a"), within_s=-1.0))
+    # then nothing is claimed, and Placement is not blamed
+    assert (fail.code, fail.text) == (ef.FailureCode.TIMED_OUT, "its time was over before it could be decided")
+    driver.idle()
+
+
+def test_a_request_that_claims_nothing_is_answered_however_late_it_is_heard() -> None:
+    only(ef.Answer, large_nodes().ask(request("a", claim=False), within_s=-1.0))
+
+
 # -- in steps
 
 
