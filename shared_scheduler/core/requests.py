@@ -251,7 +251,9 @@ class Requests:
         self._count += 1
         deadline_s = min(event.deadline_s, self._latest_s)
         state = RequestState.begin(self._count, event.request, step.now, deadline_s)
-        refused = self._refuse(state) or self._has_no_time(state, step.now)
+        refused = self._refuse(state)
+        if refused is None and state.claims_hosts:
+            refused = self._has_no_time(state, step.now)
         if refused is not None:
             self._emit_fail(step, state, *refused)
         elif not state.claims_hosts:
@@ -274,10 +276,12 @@ class Requests:
         return self._planner.read_texts(state)
 
     def _has_no_time(self, state: RequestState, now: float) -> tuple[FailureCode, str] | None:
-        """Whether Placement cannot write all instances before the claims of the request have to be released."""
+        """Whether its time is over, or too short for Placement to write all instances before its claims have to be
+        released."""
+        if now >= state.deadline_s:
+            return FailureCode.TIMED_OUT, "its time was over before it could be decided"
         count, left_s = len(state.instances), state.deadline_s - self._cleanup_s(state) - now
-        writes = state.claims_hosts and not state.request.dry_run
-        needed_s = self._claims.forecast.needed_s(count, now) if writes else 0.0
+        needed_s = 0.0 if state.request.dry_run else self._claims.forecast.needed_s(count, now)
         if needed_s <= left_s:
             return None
         text = f"Placement needs about {needed_s:.0f} s to write {count} servers, and {left_s:.0f} s are left"
