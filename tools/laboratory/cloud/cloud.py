@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pymysql
+
 from tools.laboratory.cloud import probes
 from tools.laboratory.cloud.access_log import Request, read
 from tools.laboratory.cloud.cloud_settings import CloudSettings
-from tools.laboratory.cloud.layout import Layout, default_data
+from tools.laboratory.cloud.layout import Layout, cell_database, default_data
 from tools.laboratory.cloud.lifecycle import Lifecycle
 from tools.laboratory.cloud.provisioning import IMAGE, Flavor, add_flavor, ensure_image, ensure_zone, remove_zone
 from tools.laboratory.errors import LabError
@@ -155,6 +157,17 @@ class Cloud:
         rows = self.compute("GET", "/servers/detail?all_tenants=1").expect(200)["servers"]
         return [_server(row) for row in rows]
 
+    def _vm_states(self) -> dict[str, str]:
+        """Server -> its state in the cells' databases; empty while they do not answer.
+
+        A wait reads this first, because nova-api needs a hundred times as much CPU time for `servers`.
+        """
+        query = "SELECT uuid, vm_state FROM instances WHERE deleted = 0"
+        with contextlib.suppress(pymysql.MySQLError):
+            cells = range(self.settings.cells + 1)
+            return {uuid: state for cell in cells for uuid, state in self.sql(cell_database(cell), query)}
+        return {}
+
     def server(self, server: str) -> dict[str, Any]:
         return _server(self.compute("GET", f"/servers/{server}").expect(200)["server"])
 
@@ -174,6 +187,10 @@ class Cloud:
         wanted = list(servers)
         rows: dict[str, dict[str, Any]] = {}
 
+        def ended() -> bool:
+            states = self._vm_states()
+            return all(states.get(server) in ("active", "error") for server in wanted)
+
         def built() -> bool:
             rows.update({row["id"]: row for row in self.servers() if row["id"] in wanted})
             return all(rows.get(server, {}).get("status") in ("ACTIVE", "ERROR") for server in wanted)
@@ -181,7 +198,7 @@ class Cloud:
         def explained() -> bool:
             return all(row["fault"] or row["status"] != "ERROR" for row in rows.values())
 
-        self.wait(lambda: built(), f"{len(wanted)} servers to be built", timeout_s)
+        self.wait(lambda: ended() and built(), f"{len(wanted)} servers to be built", timeout_s)
         with contextlib.suppress(LabError):
             self.wait(lambda: explained() or (built() and explained()), "their faults", FAULT_WAIT_S)
         return {server: rows[server] for server in wanted}
@@ -192,7 +209,8 @@ class Cloud:
         for server in wanted:
             self.compute("DELETE", f"/servers/{server}").expect(204, 404)
         if wait:
-            self.wait(lambda: not wanted & {row["id"] for row in self.servers()}, "servers to be deleted")
+            self.wait(lambda: not wanted & self._vm_states().keys()
+                      and not wanted & {row["id"] for row in self.servers()}, "servers to be deleted")  # fmt: skip
 
     def action(self, server: str, name: str, body: Any = None) -> Any:
         """POST /servers/{id}/action, such as `action(s, "migrate")`."""
