@@ -6,7 +6,7 @@ Everything is Placement's own code, in Placement's own process, with its configu
 
 1. A request that writes allocations of new consumers only (``consumer_generation`` is null, microversion 1.28 and
    later) is carried out here, in one transaction of five statements.  The first one locks the providers, in the order
-   of their ids (``SELECT ... FOR UPDATE``).  Because the snapshot of the transaction begins after that, the capacity
+   of their uuids (``SELECT ... FOR UPDATE``).  Because the snapshot of the transaction begins after that, the capacity
    check sees each allocation of every writer that had these providers before.
 2. Every other request, and each one in doubt (an unknown provider, a consumer that exists, a database error), is rolled
    back and given to Placement's own handler.

@@ -2,19 +2,18 @@
 """Ids of rows by their external names, read by Placement's own code and kept for a while.
 
 A project, a user and a consumer type are created on their first use, as Placement does it, in a transaction of their
-own; Placement never deletes them.  A provider may be deleted and created again: the transaction checks under its lock
-that an id still belongs to the uuid.  The age is bounded because an operator may repair a database by hand.
+own; Placement never deletes them.  The age is bounded because an operator may repair a database by hand.  Providers are
+not among them: the transaction finds their ids when it locks them.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from cachetools import TTLCache
 from placement.handlers import util as handler_util
-from placement.objects.resource_provider import ResourceProvider
 
 #: Names of each kind that are kept, and for how long.
 NAMES_MAX = 50_000
@@ -30,10 +29,7 @@ class CachedIds:
         self._lock = threading.Lock()
 
     def of(self, context: Any, name: str) -> int | None:
-        """The id of this name.
-
-        :raises placement.exception.NotFound: when there is none, of a kind that is not created on its first use
-        """
+        """The id of this name, which is created on its first use."""
         with self._lock:
             if name in self._ids:
                 return self._ids[name]
@@ -41,12 +37,6 @@ class CachedIds:
         with self._lock:
             self._ids[name] = found
         return found
-
-    def forget(self, names: Iterable[str]) -> None:
-        """Read the ids of these names again."""
-        with self._lock:
-            for name in names:
-                self._ids.pop(name, None)
 
 
 class Ids:
@@ -56,4 +46,3 @@ class Ids:
         self.projects = CachedIds(lambda context, name: handler_util._get_or_create_project(context, name).id)
         self.users = CachedIds(lambda context, name: handler_util._get_or_create_user(context, name).id)
         self.consumer_types = CachedIds(handler_util.get_or_create_consumer_type_id)
-        self.providers = CachedIds(lambda context, uuid: ResourceProvider.get_by_uuid(context, uuid).id)

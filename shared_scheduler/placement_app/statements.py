@@ -15,11 +15,11 @@ INVENTORIES = models.Inventory.__table__
 ALLOCATIONS = models.Allocation.__table__
 CONSUMERS = models.Consumer.__table__
 
-#: Locks the providers ``ids``.  All writers take them in the same order, so that they wait and do not deadlock.
+#: Locks the providers ``uuids``.  All writers take them in the same order, so that they wait and do not deadlock.
 LOCK_PROVIDERS = (
     sa.select(PROVIDERS.c.id, PROVIDERS.c.uuid, PROVIDERS.c.generation)
-    .where(PROVIDERS.c.id.in_(sa.bindparam("ids", expanding=True)))
-    .order_by(PROVIDERS.c.id)
+    .where(PROVIDERS.c.uuid.in_(sa.bindparam("uuids", expanding=True)))
+    .order_by(PROVIDERS.c.uuid)
     .with_for_update()
 )
 

@@ -27,6 +27,9 @@ from shared_scheduler.placement_app.write_request import NewConsumer, NotTakenEr
 #: Of a consumer after its first write, as Placement's own handler leaves it.
 FIRST_GENERATION = 1
 
+#: Provider -> its row ``id, uuid, generation``.
+Locked = Mapping[str, Any]
+
 MISFITS = {
     CapacityReason.CONSTRAINTS: exception.InvalidAllocationConstraintsViolated,
     CapacityReason.CAPACITY: exception.InvalidAllocationCapacityExceeded,
@@ -37,15 +40,10 @@ class NewConsumersWrite:
     """Writes new consumers with their allocations: all of them or none."""
 
     def __init__(self, context: Any, consumers: tuple[NewConsumer, ...], ids: Ids) -> None:
-        """Look up the ids, outside of the transaction.
-
-        :raises placement.exception.NotFound: when a provider does not exist
-        """
+        """Look up the ids of projects, users and types, outside of the transaction."""
         self._ids = ids
         self._amounts = [amount for consumer in consumers for amount in consumer.amounts]
-        self._provider_ids: dict[str, int] = {
-            uuid: ids.providers.of(context, uuid) or 0 for uuid in {amount.provider for amount in self._amounts}
-        }
+        self._providers = sorted({amount.provider for amount in self._amounts})
         self._consumer_rows = [self._consumer_row(context, consumer) for consumer in _by_uuid(consumers)]
         self._owners = [consumer.uuid for consumer in consumers for _ in consumer.amounts]
 
@@ -66,23 +64,22 @@ class NewConsumersWrite:
         :raises NotTakenError: when a provider, an inventory or a consumer is not as a new write needs it
         :raises placement.exception.InvalidInventory: when an amount does not fit
         """
-        generations = self._lock(connection)
+        locked = self._lock(connection)
         connection.execute(statements.INSERT_CONSUMERS, self._consumer_rows)
-        inventories = self._inventories(connection)
+        inventories = self._inventories(connection, locked)
         self._check(inventories)
-        connection.execute(statements.INSERT_ALLOCATIONS, list(self._allocation_rows(inventories)))
-        self._increment(connection, generations)
+        connection.execute(statements.INSERT_ALLOCATIONS, list(self._allocation_rows(inventories, locked)))
+        self._increment(connection, locked)
 
-    def _lock(self, connection: Connection) -> Mapping[int, int]:
-        """Generations by provider id."""
-        rows = connection.execute(statements.LOCK_PROVIDERS, {"ids": sorted(self._provider_ids.values())}).all()
-        if {row.uuid: row.id for row in rows} != self._provider_ids:
-            self._ids.providers.forget(self._provider_ids)
-            raise NotTakenError("provider that was deleted or created again")
-        return {row.id: row.generation for row in rows}
+    def _lock(self, connection: Connection) -> Locked:
+        rows = connection.execute(statements.LOCK_PROVIDERS, {"uuids": self._providers}).all()
+        locked = {row.uuid: row for row in rows}
+        if locked.keys() != set(self._providers):
+            raise NotTakenError("no provider")
+        return locked
 
-    def _inventories(self, connection: Connection) -> Inventories:
-        uuids = {number: uuid for uuid, number in self._provider_ids.items()}
+    def _inventories(self, connection: Connection, locked: Locked) -> Inventories:
+        uuids = {row.id: uuid for uuid, row in locked.items()}
         names = {amount.resource_class for amount in self._amounts}
         asked = {"ids": sorted(uuids), "names": sorted(names)}
         return {
@@ -99,17 +96,18 @@ class NewConsumersWrite:
             amount = misfit.amount
             raise MISFITS[misfit.reason](resource_class=amount.resource_class, resource_provider=amount.provider)
 
-    def _allocation_rows(self, inventories: Inventories) -> Iterable[dict[str, Any]]:
+    def _allocation_rows(self, inventories: Inventories, locked: Locked) -> Iterable[dict[str, Any]]:
         for owner, amount in zip(self._owners, self._amounts, strict=True):
             yield {
-                "resource_provider_id": self._provider_ids[amount.provider],
+                "resource_provider_id": locked[amount.provider].id,
                 "resource_class_id": inventories[amount.provider, amount.resource_class].resource_class_id,
                 "consumer_id": owner,
                 "used": amount.amount,
             }
 
-    def _increment(self, connection: Connection, generations: Mapping[int, int]) -> None:
-        read = {"ids": sorted(generations), "read": sorted(generations.items())}
+    def _increment(self, connection: Connection, locked: Locked) -> None:
+        generations = sorted((row.id, row.generation) for row in locked.values())
+        read = {"ids": [number for number, _ in generations], "read": generations}
         if connection.execute(statements.INCREMENT_GENERATIONS, read).rowcount != len(generations):
             raise NotTakenError("provider that changed without its lock")
 
