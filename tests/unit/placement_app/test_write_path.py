@@ -115,6 +115,13 @@ def test_new_names_are_created(pair: PlacementPair) -> None:
         assert taken(pair, 204, put, body, version="1.39")
 
 
+@pytest.mark.parametrize("ask", [put, post])
+def test_no_name_is_created_for_a_provider_that_does_not_exist(pair: PlacementPair, ask: Any) -> None:
+    # the tables of projects and users are compared afterwards
+    body = consumer({str(uuid.uuid4()): {"VCPU": 1}}, project_id="of nobody", user_id="nobody")
+    assert not taken(pair, 400, ask, body)
+
+
 def test_requests_outside_the_write_path_are_placements(pair: PlacementPair) -> None:
     compute, name = provider(pair), str(uuid.uuid4())
     one = consumer({compute: {"VCPU": 1}})
