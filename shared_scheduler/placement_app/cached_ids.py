@@ -28,6 +28,11 @@ class CachedIds:
         self._ids: TTLCache[str, int | None] = TTLCache(NAMES_MAX, AGE_S)
         self._lock = threading.Lock()
 
+    def __contains__(self, name: str) -> bool:
+        """Whether the id of this name was read lately."""
+        with self._lock:
+            return name in self._ids
+
     def of(self, context: Any, name: str) -> int | None:
         """The id of this name, which is created on its first use."""
         with self._lock:
