@@ -17,7 +17,6 @@ from typing import Any
 
 from oslo_utils import timeutils
 from placement import exception
-from placement.objects.resource_provider import ResourceProvider
 from sqlalchemy import Connection
 
 from shared_scheduler.placement_app import statements
@@ -43,23 +42,13 @@ class NewConsumersWrite:
     def __init__(self, context: Any, consumers: tuple[NewConsumer, ...], ids: Ids) -> None:
         """Look up the ids of projects, users and types, outside of the transaction.
 
-        Those that do not exist are created, but not for a provider that does not exist, as in Placement's own handler.
-
-        :raises placement.exception.NotFound: when there is a new name, and a provider does not exist
+        :raises placement.exception.NotFound: when one does not exist yet
         """
         self._ids = ids
         self._amounts = [amount for consumer in consumers for amount in consumer.amounts]
         self._providers = sorted({amount.provider for amount in self._amounts})
-        if not all(map(self._has_known_names, consumers)):
-            for uuid in self._providers:
-                ResourceProvider.get_by_uuid(context, uuid)
         self._consumer_rows = [self._consumer_row(context, consumer) for consumer in _by_uuid(consumers)]
         self._owners = [consumer.uuid for consumer in consumers for _ in consumer.amounts]
-
-    def _has_known_names(self, consumer: NewConsumer) -> bool:
-        ids = self._ids
-        is_known_type = consumer.type is None or consumer.type in ids.consumer_types
-        return consumer.project in ids.projects and consumer.user in ids.users and is_known_type
 
     def _consumer_row(self, context: Any, consumer: NewConsumer) -> dict[str, Any]:
         kind = None if consumer.type is None else self._ids.consumer_types.of(context, consumer.type)

@@ -20,6 +20,14 @@ def equal_tables(pair: PlacementPair) -> Iterator[None]:
     pair.compare_tables()
 
 
+@pytest.fixture(autouse=True)
+def known_names(pair: PlacementPair) -> None:
+    """Placement has the names that the tests use; the write path creates none."""
+    assert (
+        put(pair, consumer({provider(pair): {"VCPU": 1}}, consumer_type="INSTANCE"), version="1.39").status_code == 204
+    )
+
+
 def provider(pair: PlacementPair, **inventories: Any) -> str:
     name = str(uuid.uuid4())
     pair.ok("POST", "/resource_providers", {"name": name, "uuid": name})
@@ -107,19 +115,22 @@ def test_a_consumer_that_exists_is_a_conflict_also_where_its_amount_does_not_fit
     assert answer.json["errors"][0]["code"] == "placement.concurrent_update"
 
 
-def test_new_names_are_created(pair: PlacementPair) -> None:
+@pytest.mark.parametrize("new", ["project_id", "user_id", "consumer_type"])
+def test_a_new_name_is_left_to_placement_once(pair: PlacementPair, new: str) -> None:
     compute = provider(pair)
-    for number in range(2):
-        names = {"project_id": f"p{number}", "user_id": f"u{number}", "consumer_type": f"T{number}"}
-        body = consumer({compute: {"VCPU": 1}}, **names)
-        assert taken(pair, 204, put, body, version="1.39")
+    body = consumer({compute: {"VCPU": 1}}, **({"consumer_type": "INSTANCE"} | {new: "NEW"}))
+    assert not taken(pair, 204, put, body, version="1.39")
+    assert taken(pair, 204, put, body, version="1.39")
 
 
-@pytest.mark.parametrize("ask", [put, post])
-def test_no_name_is_created_for_a_provider_that_does_not_exist(pair: PlacementPair, ask: Any) -> None:
-    # the tables of projects and users are compared afterwards
-    body = consumer({str(uuid.uuid4()): {"VCPU": 1}}, project_id="of nobody", user_id="nobody")
-    assert not taken(pair, 400, ask, body)
+def test_no_name_is_created_for_a_write_that_placement_refuses_before(pair: PlacementPair) -> None:
+    # given a consumer that exists
+    compute, known, new = provider(pair), str(uuid.uuid4()), str(uuid.uuid4())
+    one = consumer({compute: {"VCPU": 1}})
+    assert put(pair, one, known).status_code == 204
+    # when a write of it and of one with a new user is refused, then the tables of users are equal, see above
+    two = consumer({compute: {"VCPU": 1}}, user_id="nobody")
+    assert pair.ask(Asked("POST", "/allocations", {known: one, new: two})).status_code == 409
 
 
 def test_requests_outside_the_write_path_are_placements(pair: PlacementPair) -> None:
