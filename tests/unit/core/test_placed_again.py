@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server is placed on a node again, by another request, while an earlier claim of it there is still taken back.
+
+nova-conductor asks again when the first answer does not reach it.  Placement cannot tell what both claims wrote.
+"""
+
+from __future__ import annotations
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
+from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only, request
+
+LONG_S = 2 * CARRIED_OUT_WITHIN_S
+
+
+def asked(driver: SchedulerDriver, request_id: str) -> ef.WriteAllocation:
+    """A request for the server, on the only node, which has no agent."""
+    (write,) = of_kind(ef.WriteAllocation, driver.ask(request(request_id=request_id)))
+    return write
+
+
+def written_at_the_second_attempt(driver: SchedulerDriver, write: ef.WriteAllocation) -> ef.Answer:
+    """The first attempt has got no answer, and may still be carried out."""
+    return only(ef.Answer, driver.unanswered(write, ev.WriteCode.WRITTEN))
+
+
+def taken_back_but_for_a_late_write(driver: SchedulerDriver, request_id: str) -> ef.WriteAllocation:
+    """A request has failed because its write got no answer; the write may still be carried out."""
+    write = asked(driver, request_id)
+    delete = only(ef.DeleteAllocation, driver.unanswered(write))
+    assert of_kind(ef.Fail, driver.deleted(delete))
+    return write
+
+
+def deletes_in(effects: list[ef.Effect]) -> list[str]:
+    return [one.claim_id for one in of_kind(ef.DeleteAllocation, effects)]
+
+
+def test_the_claim_of_an_unheard_answer_does_not_take_what_the_next_request_wrote() -> None:
+    # given an answer that nobody has heard, and whose write may arrive once more
+    driver = SchedulerDriver().without_agents("node-1")
+    unheard = written_at_the_second_attempt(driver, asked(driver, "req-1"))
+    delete = only(ef.DeleteAllocation, driver.give(ev.AnswerUnheard(unheard.claim_ids, cause="req-1")))
+    driver.deleted(delete)
+    # when the conductor asks again, and gets the same node
+    only(ef.Answer, driver.written(asked(driver, "req-2")))
+    # then that stays
+    assert deletes_in(driver.wait(LONG_S)) == []
+    driver.idle()
+
+
+def test_the_first_claim_does_not_take_what_the_third_wrote_when_the_second_ended_before() -> None:
+    # given two claims that failed, each with a write that may still arrive
+    driver = SchedulerDriver().without_agents("node-1")
+    first = taken_back_but_for_a_late_write(driver, "req-1")
+    second = taken_back_but_for_a_late_write(driver, "req-2")
+    # when the last delete of the second succeeds, but that of the first one does not
+    deletes = of_kind(ef.DeleteAllocation, driver.wait(CARRIED_OUT_WITHIN_S))
+    assert [one.claim_id for one in deletes] == [first.claim_id, second.claim_id]
+    for delete in deletes:
+        driver.deleted(delete, gone=delete.claim_id == second.claim_id)
+    # and the server is placed there
+    only(ef.Answer, driver.written(asked(driver, "req-3")))
+    # then that stays
+    assert deletes_in(driver.wait(LONG_S)) == []
+    driver.idle()
+
+
+def test_a_later_claim_that_failed_does_not_hide_the_one_that_was_answered() -> None:
+    # given a claim that failed, and whose write may still arrive, and an answer for the same server and node
+    driver = SchedulerDriver().without_agents("node-1")
+    taken_back_but_for_a_late_write(driver, "req-1")
+    only(ef.Answer, driver.written(asked(driver, "req-2")))
+    # when the server is asked for once more, in vain
+    driver.written(asked(driver, "req-3"), ev.WriteCode.CONSUMER_CONFLICT)
+    # then what was answered stays
+    assert deletes_in(driver.wait(LONG_S)) == []
+
+
+def lost_write(driver: SchedulerDriver) -> tuple[ef.WriteAllocation, ef.DeleteAllocation]:
+    """A write that was never answered, and the delete that follows."""
+    write = asked(driver, "req-1")
+    (delete,) = of_kind(ef.DeleteAllocation, driver.wait(LONG_S))
+    return write, delete
+
+
+def test_a_delete_that_a_lost_write_has_outrun_is_not_done_again_after_the_server_was_placed_there() -> None:
+    # given a lost write that was carried out after all, during the delete
+    driver = SchedulerDriver().without_agents("node-1")
+    write, delete = lost_write(driver)
+    assert driver.written(write) == []
+    # when the next request of the server writes there before the delete ends
+    again = asked(driver, "req-2")
+    effects = driver.deleted(delete)
+    effects += driver.written(again)
+    # then that stays
+    assert of_kind(ef.Answer, effects)
+    assert deletes_in(effects + driver.wait(LONG_S)) == []
+    driver.idle()
+
+
+def test_the_late_answer_to_a_lost_write_does_not_delete_what_the_next_request_wrote() -> None:
+    # given a lost write of which nothing was found, and an answer for the same server and node
+    driver = SchedulerDriver().without_agents("node-1")
+    write, delete = lost_write(driver)
+    driver.deleted(delete)
+    only(ef.Answer, driver.written(asked(driver, "req-2")))
+    # when the lost write is answered: Placement has such an allocation
+    effects = driver.written(write)
+    # then that stays
+    assert deletes_in(effects + driver.wait(LONG_S)) == []
+    driver.idle()
+
+
+def test_what_was_written_twice_is_deleted_when_the_later_claim_was_not_answered() -> None:
+    # given a claim that failed, and whose write may still arrive, and a later one that is written
+    driver = SchedulerDriver().without_agents("node-1")
+    first = taken_back_but_for_a_late_write(driver, "req-1")
+    answer = only(ef.Answer, driver.written(asked(driver, "req-2")))
+    # when nobody hears that answer
+    delete = only(ef.DeleteAllocation, driver.give(ev.AnswerUnheard(answer.claim_ids, cause="req-2")))
+    driver.deleted(delete)
+    # then the first one is deleted once more when its write cannot arrive any more
+    assert deletes_in(driver.wait(CARRIED_OUT_WITHIN_S)) == [first.claim_id]
