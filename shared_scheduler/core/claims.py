@@ -51,10 +51,12 @@ DELETING   another writer has changed it, or the    LEFT_ALONE   forget; no Rele
 DELETING   not deleted                              DELETING     delete again after a pause, without a limit;
                                                                  after some attempts report ABANDONED to the
                                                                  request
-DELETING   its end was reported, and a later claim  DELETING     wait until that has ended
-           of the server on the node is under way
-DELETING   its end was reported, and a later claim  DELETED      forget; cast Release; no delete, because it
-           of the server on the node is CONFIRMED                may have the same allocations and generation
+DELETING   another delete is due, and a later       DELETING     wait until that has ended
+           claim of the server on the node is
+           under way
+DELETING   another delete is due, a later claim of  DELETED      forget; cast Release; no delete, because it
+           the server on the node is CONFIRMED,                  may have the same allocations and generation
+           and its own write arrives no more
 =========  =======================================  ===========  ============================================
 
 States on the right that do not appear on the left are endings; every claim has exactly one ending.
@@ -101,6 +103,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 
 from cachetools import FIFOCache
 
@@ -267,6 +270,10 @@ class Intent:
     asked_s: float = 0.0
 
 
+def _place_of(claim: OpenClaim) -> tuple[str, str]:
+    return claim.intent.consumer, claim.intent.node
+
+
 def _service_host(intent: Intent) -> str:
     """The host whose nova-compute service has to accept servers at the time of the write; empty: none."""
     return intent.host if intent.service_accepts else ""
@@ -305,8 +312,8 @@ class OpenClaim:
     arrives_until_s: float = float("-inf")
     #: an end was reported to the request, and other requests may place the same server
     abandoned: bool = False
-    #: the next claim of the server on the node, since an end was reported
-    later: OpenClaim | None = None
+    #: the claims of the server on the node that began while this one was open
+    later: list[OpenClaim] = field(default_factory=list)
 
     @property
     def cause(self) -> str:
@@ -317,10 +324,8 @@ class OpenClaim:
         """The claim with which the server was placed on the node again, or may still be.
 
         Placement cannot tell what it wrote from what this one wrote: each may be the first write of the consumer."""
-        later = self.later
-        while later is not None and not later.is_wanted:
-            later = later.later
-        return later
+        wanted = [one for one in self.later if one.is_wanted]
+        return next((one for one in wanted if one.state == ClaimState.CONFIRMED), next(iter(wanted), None))
 
     @property
     def is_wanted(self) -> bool:
@@ -382,8 +387,8 @@ class Claims:
         self._confirmed = confirmed
         self._open: dict[str, OpenClaim] = {}
         self._in_flight: dict[str, int] = {}  # node -> claims without a verdict
-        #: consumer and node -> the last of the open claims whose end was reported
-        self._reported: dict[tuple[str, str], OpenClaim] = {}
+        #: consumer and node -> its open claims
+        self._there: dict[tuple[str, str], list[OpenClaim]] = {}
         # the last claims that have ended
         self._released: FIFOCache[str, Intent] = FIFOCache(settings.released_max)
         self._answered: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
@@ -423,9 +428,9 @@ class Claims:
         state = ClaimState.CLAIMING if intent.by_agent else ClaimState.WRITING
         claim = OpenClaim(claim_id, owner, intent, state, step.now)
         claim.seen = max(self._table.version(intent.node), Version(intent.epoch, 0))
-        self._open[claim_id] = claim
-        if (earlier := self._reported.get((intent.consumer, intent.node))) is not None:
-            earlier.later = claim
+        for earlier in self._there.get(_place_of(claim), ()):
+            earlier.later.append(claim)
+        self._add(claim)
         self._assume(claim)
         if intent.by_agent:
             self._in_flight[intent.node] = self._in_flight.get(intent.node, 0) + 1
@@ -438,6 +443,24 @@ class Claims:
         else:
             self._write(step, claim)
         return claim
+
+    def _add(self, claim: OpenClaim) -> None:
+        """Count a claim as open."""
+        self._open[claim.claim_id] = claim
+        self._there.setdefault(_place_of(claim), []).append(claim)
+
+    def _open_again(self, claim: OpenClaim) -> None:
+        """Count a claim that has ended as open again."""
+        place = _place_of(claim)
+        others = chain(self._there.get(place, ()), self._answered.values())
+        claim.later += (one for one in others if _place_of(one) == place and one.began_s >= claim.began_s)
+        self._add(claim)
+
+    def _remove(self, claim: OpenClaim) -> None:
+        del self._open[claim.claim_id]
+        there = self._there.pop(_place_of(claim))
+        if others := [one for one in there if one is not claim]:
+            self._there[_place_of(claim)] = others
 
     def _assume(self, claim: OpenClaim) -> None:
         intent = claim.intent
@@ -669,13 +692,13 @@ class Claims:
         if claim.state == ClaimState.DELETED:
             self.endings[ClaimState.DELETED.value] -= 1
             claim.abandoned = True  # its end was reported to the request
-            self._open[claim.claim_id] = claim
+            self._open_again(claim)
             self._assume(claim)
-            self._delete(step, claim)
+            self._delete_again(step, claim)
         elif claim.state == ClaimState.DELETING:
             claim.outrun = True
             if self._timers.cancel(("delete", claim.claim_id)):  # none is under way
-                self._delete(step, claim)
+                self._delete_again(step, claim)
 
     def _now_stands(self, step: Step, claim: OpenClaim) -> None:
         if not claim.wanted:
@@ -687,7 +710,7 @@ class Claims:
     def keep(self, step: Step, claim: OpenClaim) -> None:
         """Confirm the claim of a request that is answered; it stays assumed until the node reports it."""
         assert claim.state == ClaimState.WRITTEN, claim.state
-        del self._open[claim.claim_id]
+        self._remove(claim)
         claim.state = ClaimState.CONFIRMED
         self.endings[claim.state.value] += 1
         self._table.confirm(claim.claim_id)
@@ -702,7 +725,7 @@ class Claims:
             if claim is not None:
                 self.endings[ClaimState.CONFIRMED.value] -= 1
                 claim.wanted, claim.abandoned = False, True
-                self._open[claim_id] = claim
+                self._open_again(claim)
                 self._delete(step, claim)
 
     # -- unwinding
@@ -746,7 +769,7 @@ class Claims:
         if claim is None or claim.state != ClaimState.DELETING:
             return
         if event.gone and claim.outrun:
-            self._delete(step, claim)
+            self._delete_again(step, claim)
             return
         if event.gone:
             self._release_or_hold(step, claim, ClaimState.DELETED)
@@ -774,20 +797,24 @@ class Claims:
         """Report an end to the request, once; what the claim holds is released later."""
         if not claim.abandoned:
             claim.abandoned = True
-            self._reported[claim.intent.consumer, claim.intent.node] = claim
             step.tell(ClaimEnded(claim, ending))
 
     def on_delete_timer(self, step: Step, claim_id: str) -> None:
-        """Try the delete again, unless the server was placed on the node again since."""
-        claim = self._open[claim_id]
+        """Try the delete again."""
+        self._delete_again(step, self._open[claim_id])
+
+    def _delete_again(self, step: Step, claim: OpenClaim) -> None:
+        """Delete once more, unless the server was placed on the node again since."""
         later = claim.later_wanted()
         if later is None:
             self._delete(step, claim)
-        elif later.state == ClaimState.CONFIRMED:
+        elif later.state == ClaimState.CONFIRMED and step.now >= claim.arrives_until_s:
             self._release(step, claim)
             self._forget(step, claim, ClaimState.DELETED)
         else:
-            self._timers.set(("delete", claim_id), step.now + self._settings.crowded_wait_s)
+            claim.state = ClaimState.DELETING
+            at_s = step.now + self._settings.crowded_wait_s
+            self._timers.set(("delete", claim.claim_id), max(at_s, claim.arrives_until_s))
 
     # -- endings
 
@@ -807,10 +834,7 @@ class Claims:
         step.emit(Send(intent.cell, agent_address(intent.host), message, cause=intent.request_id))
 
     def _forget(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
-        del self._open[claim.claim_id]
-        there = (claim.intent.consumer, claim.intent.node)
-        if self._reported.get(there) is claim:
-            del self._reported[there]
+        self._remove(claim)
         claim.state = ending
         self.endings[ending.value] += 1
         self._table.forget(claim.claim_id)
