@@ -83,6 +83,20 @@ def test_a_member_that_is_being_moved_away_does_not_keep_a_new_one_on_its_old_ho
     assert only_claim(driver.wait(YIELD_PAUSE_S)).node == "node-2"
 
 
+def test_the_only_member_is_looked_up_because_it_may_have_left_unseen() -> None:
+    # given the only member of an affinity group, which was moved to node-2 while messages of that agent were lost
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")})
+    driver.with_agents("node-2", free_mb=2048)
+    # when another one is written where the conductor and the table still have the first
+    group = Group("group", "affinity", frozenset({"server-5", "server-9"}), frozenset({"host-1"}))
+    effects = driver.ask(request("server-9", group=group))
+    assert only_claim(effects).node == "node-1"
+    ask = group_question(placed(driver, effects))
+    # then Placement is asked where the first one is, and the other one follows
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5="node-2")))
+    assert only_claim(driver.wait(YIELD_PAUSE_S)).node == "node-2"
+
+
 def test_a_new_member_follows_one_whose_resize_is_not_confirmed_yet() -> None:
     # given a member that was resized from node-1, where nova-compute still counts it, to node-2
     driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")})
@@ -226,28 +240,33 @@ def test_a_group_that_is_always_elsewhere_fails_the_request() -> None:
     driver.idle()
 
 
-def apart_already(driver: SchedulerDriver) -> ef.AskGroup:
-    """A group with members on two hosts; the conductor names the first, where the table shows one that is built.
+#: of members that are not alone on their host, none moves without the other
+BUILT = {"server-5": member("node-1"), "server-7": member("node-1")}
 
-    The first question leaves that one out, and finds the other; the second one asks for all.
+
+def apart_already(driver: SchedulerDriver) -> ef.AskGroup:
+    """A group with members on two hosts; the conductor names the first, where the table shows two that are built.
+
+    The first question leaves those out, and finds the other; the second one asks for all.
     """
-    group = Group("group", "affinity", frozenset({"server-1", "server-5", "server-6"}), frozenset({"host-1"}))
+    group = Group("group", "affinity", frozenset({"server-1", *BUILT, "server-6"}), frozenset({"host-1"}))
     ask = group_question(placed(driver, driver.ask(request(group=group))))
-    assert "server-5" in ask.known
+    assert BUILT.keys() <= ask.known
     assert stand(driver, ask, server_6="node-2") == []
     ask = group_question(driver.wait(0.001))
-    assert "server-5" not in ask.known
+    assert ask.known.isdisjoint(BUILT)
     return ask
 
 
 def test_a_group_that_is_already_apart_grows_on_the_hosts_of_the_conductor() -> None:
-    driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")}).with_agents("node-2")
-    assert only(ef.Answer, stand(driver, apart_already(driver), server_5="node-1", server_6="node-2"))
+    driver = SchedulerDriver().with_agents("node-1", consumers=BUILT).with_agents("node-2")
+    ask = apart_already(driver)
+    assert only(ef.Answer, stand(driver, ask, server_5="node-1", server_7="node-1", server_6="node-2"))
 
 
 def test_no_request_joins_a_member_that_only_the_table_shows() -> None:
-    # given a member that was deleted a moment ago, while another one was placed elsewhere
-    driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")}).with_agents("node-2")
+    # given two members that were deleted a moment ago, while another one was placed elsewhere
+    driver = SchedulerDriver().with_agents("node-1", consumers=BUILT).with_agents("node-2")
     ask = apart_already(driver)
     # when the senior asks, as often as it may
     effects = stand(driver, ask, server_6="node-2")
@@ -259,28 +278,27 @@ def test_no_request_joins_a_member_that_only_the_table_shows() -> None:
 
 
 def left_out(driver: SchedulerDriver) -> frozenset[str]:
-    """The members whose allocations are not read, when server-9 of the group with server-5 and server-6 joins host-1.
+    """The members whose allocations are not read, when server-9 of the group with server-5, 6, 7 and 8 joins host-1.
 
     Its own allocations are not read either.
     """
-    group = Group("group", "affinity", frozenset({"server-5", "server-6", "server-9"}), frozenset({"host-1"}))
+    members = frozenset(f"server-{number}" for number in range(5, 10))
+    group = Group("group", "affinity", members, frozenset({"host-1"}))
     return group_question(placed(driver, driver.ask(request("server-9", group=group)))).known
 
 
 def test_only_members_that_are_built_on_the_chosen_host_are_not_asked_for() -> None:
-    # given one member on the host, and one on another
-    driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")})
+    # given two members on the host, and one on another
+    driver = SchedulerDriver().with_agents("node-1", consumers=BUILT)
     driver.with_agents("node-2", consumers={"server-6": member("node-2")})
-    assert left_out(driver) == {"server-5", "server-9"}
+    assert left_out(driver) == {*BUILT, "server-9"}
 
 
 def test_allocations_without_a_server_are_no_built_member() -> None:
-    # given allocations of two members on the host, one of which nova-compute does not have
-    without_server = Consumer(taken("node-1"), False, "group")
-    driver = SchedulerDriver().with_agents(
-        "node-1", consumers={"server-5": without_server, "server-6": member("node-1")}
-    )
-    assert left_out(driver) == {"server-6", "server-9"}
+    # given allocations of three members on the host, one of which nova-compute does not have
+    without_server = {"server-8": Consumer(taken("node-1"), False, "group")}
+    driver = SchedulerDriver().with_agents("node-1", consumers=BUILT | without_server)
+    assert left_out(driver) == {*BUILT, "server-9"}
 
 
 def test_several_of_one_request_yield_together() -> None:

@@ -181,6 +181,20 @@ def test_a_server_that_its_agent_stops_to_report_while_the_others_are_read_still
     only(ef.DeleteAllocation, effects)
 
 
+def test_a_server_that_turns_out_to_move_while_the_others_are_read_counts_in_both_racks() -> None:
+    # given a server that is built in the first rack, so that it is not looked up
+    driver = in_racks("node-1", "node-2")
+    driver.hear(Increment("node-1", 1, 2, consumers={"server-7": Consumer(taken("node-1"), True, WEB)}))
+    ask = placed(driver, driver.ask(asking()))
+    assert "server-7" in ask.known
+    # when the news that it moves to the other rack arrive late, before the answer
+    moving = {"server-7": Consumer(taken("node-2"), True, WEB)}
+    driver.hear(Increment("node-2", 1, 2, consumers=moving, claims={"claim": "server-7"}))
+    effects = stand(driver, ask, server_6="node-2")
+    # then that rack has three
+    only(ef.DeleteAllocation, effects)
+
+
 def test_several_of_one_request_count_for_one_another() -> None:
     driver = in_racks("node-1", "node-2")
     ask = placed(driver, driver.ask(request("server-1", "server-2", hints=HINTS)))
