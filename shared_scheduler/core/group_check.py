@@ -207,11 +207,13 @@ class GroupCheck:
         """Other members that are built on the hosts of this request, where they break no policy, and nowhere else.
 
         Claims there may have been released, and not be reported yet.  A member that moves, or whose resize is not
-        confirmed, is on two hosts."""
+        confirmed, is on two hosts.  One that is alone may have moved, and the table not show it yet; affinity keeps
+        several together."""
         ours = frozenset(choice.host for choice in state.choices())
         others = (group.members | self._table.groups.of(group.uuid)) - frozenset(state.request.instance_uuids)
         settled = (uuid for uuid in others if len(self._table.members.slots(uuid)) == 1)
-        return frozenset(uuid for uuid in settled if self._is_built(uuid, ours))
+        here = frozenset(uuid for uuid in settled if self._is_built(uuid, ours))
+        return here if len(here) > 1 else frozenset()
 
     def _providers(self, hosts: frozenset[str]) -> frozenset[str]:
         rows = (self._table.row(slot) for host in hosts for slot in self._table.slots_of_host(host))

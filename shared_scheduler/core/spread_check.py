@@ -19,7 +19,8 @@ that is before R read, and its server was in the API database before that; so R 
 at least as large as it is after the last answer.  ``minimum`` counted servers of answered requests only, and those do
 not yield; so it was at most as large as it is after the last answer, as long as no server is deleted, moved or fails to
 build.  As in Kubernetes, such a change leaves the other servers where they are.  The proof does not depend on what
-schedulers know of each other.
+schedulers know of each other.  It does not hold for a built server that another scheduler moves, as long as the table
+does not show its new place: the server is not looked up.
 
 =======================================================  =============================================================
 the constraint holds                                     outcome
@@ -101,7 +102,7 @@ class SpreadCheck:
         built = {uuid: slot for uuid, slot in self._not_asked(state).items() if uuid not in event.gone}
         others = {uuid: self._slots(providers) for uuid, providers in event.standing.items() if uuid not in built}
         answered = [slot for uuid, slots in others.items() if uuid not in event.unanswered for slot in slots]
-        everywhere = [slot for slots in others.values() for slot in slots]
+        everywhere = [slot for slots in others.values() for slot in slots] + self._also(built)
         sure = np.concatenate((_array(built.values()), own))
         counted = self._counted(state, np.concatenate((_array(everywhere), sure)))
         least = self._counted(state, np.concatenate((_array(answered), sure)))
@@ -134,6 +135,10 @@ class SpreadCheck:
         """The slots of the servers that are built, now or when the question was asked, which left those out."""
         then = {uuid: self._table.slot_of(node) for uuid, node in state.check.built.items()}
         return {uuid: slot for uuid, slot in then.items() if slot is not None} | self._built(state)
+
+    def _also(self, built: dict[str, int]) -> list[int]:
+        """The other slots of servers that turned out to move after the question, which left them out."""
+        return [slot for uuid, home in built.items() for slot in self._table.members.slots(uuid) if slot != home]
 
     def _is_built(self, uuid: str, slot: int) -> bool:
         row = self._table.row(slot)
