@@ -60,6 +60,8 @@ YIELDS_MAX = 8
 YIELD_PAUSE_S = 0.2
 #: how often a request of a soft group yields; after that it is answered wherever it is
 SOFT_YIELDS_MAX = 3
+#: the time before its deadline in which a request of a soft group does not yield: it could not be written elsewhere
+SOFT_YIELD_LEFT_S = 12.0
 #: the reason of a claim that was taken back because of another member of its group
 GROUP_APART = "group_apart"
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.group_check import CHECK_PAUSE_S, CHECKS_MAX, SOFT_YIELDS_MAX, YIELD_PAUSE_S, YIELDS_MAX
+from shared_scheduler.core.group_check import (
+    CHECK_PAUSE_S,
+    CHECKS_MAX,
+    SOFT_YIELD_LEFT_S,
+    SOFT_YIELDS_MAX,
+    YIELD_PAUSE_S,
+    YIELDS_MAX,
+)
 from shared_scheduler.decision.request import Group
 from shared_scheduler.protocol.messages import Consumer, Increment, RefusalCode
 from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in, of_kind, only, only_claim, request, taken
@@ -388,6 +395,55 @@ def test_a_member_of_a_soft_group_that_has_yielded_to_one_of_two_stays_there() -
     driver.hear(Increment(home, 1, 2, consumers={beside: member(home)}))
     write = only(ef.WriteAllocation, driver.accept(only_claim(effects), sequence=3))
     only(ef.Answer, stand(driver, group_question(driver.written(write)), server_5=first, server_7=second))
+
+
+def test_a_member_of_a_soft_group_does_not_stay_beside_one_that_moves_away() -> None:
+    # given a member that yields to one on another host, which is built there
+    driver, effects, here, there = soft_pair_apart()
+    driver.deleted(only(ef.DeleteAllocation, effects))
+    effects = driver.wait(YIELD_PAUSE_S)
+    assert only_claim(effects).node == there
+    driver.hear(Increment(there, 1, 2, consumers={"server-5": member(there)}))
+    write = only(ef.WriteAllocation, driver.accept(only_claim(effects), sequence=3))
+    # when that one is moved meanwhile, to where the member was before
+    driver.hear(Increment(here, 1, 2, {}, {"server-5": member(here)}, {"claim": "server-5"}))
+    ask = group_question(driver.written(write))
+    # then it follows
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5=here)))
+    assert only_claim(driver.wait(YIELD_PAUSE_S)).node == here
+
+
+def test_a_member_of_a_soft_group_does_not_yield_when_little_time_is_left() -> None:
+    # given a member that is written, and whose others cannot be read for a long time
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    effects = driver.ask(request("server-9", group=SOFT_GROUP), within_s=30.0)
+    home = only_claim(effects).node
+    ask = group_question(placed(driver, effects))
+    driver.wait(30.0 - SOFT_YIELD_LEFT_S)
+    # when another one turns out to be elsewhere, then it is answered where it is
+    only(ef.Answer, stand(driver, ask, server_5="node-2" if home == "node-1" else "node-1"))
+    driver.idle()
+
+
+def test_a_member_of_a_soft_group_is_answered_when_its_others_cannot_be_read_in_time() -> None:
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    group_question(placed(driver, driver.ask(request("server-9", group=SOFT_GROUP), within_s=10.0)))
+    only(ef.Answer, driver.wait(9.0))
+    driver.idle()
+
+
+def test_a_member_of_a_soft_group_does_not_yield_with_its_last_attempts() -> None:
+    # given a member that may try only three hosts
+    driver = SchedulerDriver(attempts_max=3).with_agents("node-1", "node-2")
+    effects = driver.ask(request("server-9", group=SOFT_GROUP))
+    home = only_claim(effects).node
+    # when another one is always elsewhere
+    effects = stand(driver, group_question(placed(driver, effects)), server_5="node-2" if home == "node-1" else "node-1")
+    driver.deleted(only(ef.DeleteAllocation, effects))
+    ask = group_question(placed(driver, driver.wait(YIELD_PAUSE_S)))
+    # then the last attempt is kept for a host that refuses
+    only(ef.Answer, stand(driver, ask, server_5=home))
+    driver.idle()
 
 
 def test_a_soft_group_that_is_always_elsewhere_is_answered() -> None:
