@@ -23,6 +23,8 @@ If two requests see each other, only one has to yield: the one with the smallest
 again a few times, and yields only if the other one stays.  A request that has yielded waits for a random time.  If
 both have yielded, they have changed sides; a senior that has yielded is therefore more patient the next time.
 
+A soft group fails no request: its member is answered where it is if little time or one attempt is left.
+
 ================  ===========================================================  ========================================
 policy            checked when                                                 in the wrong place
 ================  ===========================================================  ========================================
@@ -32,6 +34,7 @@ affinity          always                                                       a
 soft-affinity     the decision knew no other member, except on a host that     a member on another host, except
                   the server leaves; after a yield, until the request has      one that the server leaves; after a
                   yielded three times, or found no room there                  yield only if none is built on our host
+                                                                               and stays there
 anti-affinity     an instance was placed without an agent that counts groups   more than max_server_per_host here
 ================  ===========================================================  ========================================
 """
@@ -173,15 +176,15 @@ class GroupCheck:
             left = self._providers(state.request.ignore_hosts)
         apart = frozenset(uuid for uuid, providers in others.items() if not (providers & here or providers <= left))
         joined = ours <= group.hosts and any(self._is_built(uuid, ours) for uuid in others.keys() - apart)
-        if not apart or joined or (state.check.group_yields and self._is_beside(state, group, ours)):
+        if not apart or joined or (state.check.group_yields and self._is_beside(state, group, ours, apart)):
             return None
         return Misplaced(apart, self._hosts(others[uuid] for uuid in apart))
 
-    def _is_beside(self, state: RequestState, group: Group, ours: frozenset[str]) -> bool:
-        """Whether a member of a soft group, which has yielded, is beside another one that cannot yield any more: it
-        cannot be beside all."""
+    def _is_beside(self, state: RequestState, group: Group, ours: frozenset[str], apart: frozenset[str]) -> bool:
+        """Whether a member of a soft group, which has yielded, is beside another one that cannot yield any more, and
+        does not move away: it cannot be beside all."""
         others = (group.members | self._table.groups.of(group.uuid)) - frozenset(state.request.instance_uuids)
-        return group.policy == GroupPolicy.SOFT_AFFINITY and any(self._is_built(uuid, ours) for uuid in others)
+        return is_soft(group) and any(self._is_built(uuid, ours) for uuid in others - apart)
 
     def _may_have_joined(self, state: RequestState, group: Group) -> bool:
         """Whether built members that were not looked up decide, because those in the table may have left."""
@@ -225,6 +228,11 @@ class GroupCheck:
         """The service hosts of the providers that are compute nodes."""
         slots = (self._table.slot_of(uuid) for providers in standing for uuid in providers)
         return frozenset(self._table.host_at(slot) for slot in slots if slot is not None)
+
+
+def is_soft(group: Group | None) -> bool:
+    """Whether the group prefers one host for its members, but is no reason to fail one."""
+    return group is not None and group.policy == GroupPolicy.SOFT_AFFINITY
 
 
 def _reason(group: Group, misplaced: Misplaced) -> Reason:

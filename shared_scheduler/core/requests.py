@@ -42,11 +42,15 @@ PLACING     every instance is written, alternates found     -           keep eve
 CHECKING    the group agrees                                PLACING     it is not checked again
 CHECKING    another member is in the wrong place, senior    CHECKING    AskGroup again after a pause
 CHECKING    another member is in the wrong place            YIELDING    cancel every claim
+CHECKING    another member is in the wrong place, soft,     PLACING     it is not checked again
+            and little time or one attempt is left
 CHECKING    the members cannot be read                      FAILING     cancel every claim
 YIELDING    every claim has ended                           PLACING     decide again after a pause
 PLACING     hard error, no attempts left                    FAILING     cancel every claim
 PLACING     ``cleanup_s`` before the deadline               FAILING     cancel every claim
 RECHECKING  ``cleanup_s`` before the deadline               FAILING     cancel every claim
+CHECKING    ``cleanup_s`` before the deadline, soft         PLACING     it is not checked again; the alternates
+                                                                        that were found
 CHECKING    ``cleanup_s`` before the deadline               FAILING     cancel every claim
 YIELDING    ``cleanup_s`` before the deadline               FAILING     cancel every claim
 FAILING     every claim has ended                           -           Fail
@@ -68,7 +72,15 @@ from math import inf, nextafter
 from shared_scheduler.core.claims import Claims, ClaimState, Intent, OpenClaim
 from shared_scheduler.core.effects import Answer, AskCandidates, Choice, ConsumerPolicy, Fail, FailureCode
 from shared_scheduler.core.events import Candidate, CandidatesAnswered, GroupAnswered, RequestArrived, WriteCode
-from shared_scheduler.core.group_check import YIELDS_MAX, Agreed, CheckAgain, GroupCheck, Yield
+from shared_scheduler.core.group_check import (
+    SOFT_YIELD_LEFT_S,
+    YIELDS_MAX,
+    Agreed,
+    CheckAgain,
+    GroupCheck,
+    Yield,
+    is_soft,
+)
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import (
     MEMBER_WAITS_S,
@@ -617,14 +629,32 @@ class Requests:
             text = f"the members of {_group_of(state)} could not be read: {event.error}"
             self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
             return
-        match self._check_of(state).judge(state, event):
+        check = self._check_of(state)
+        match check.judge(state, event):
+            case Yield() if check is self._group_check and self._stays(step, state):
+                state.check.passed = True
+                self._checked(step, state)
             case Agreed():
-                state.enter(RequestPhase.PLACING, step.now)
-                self._advance(step, state)
+                self._checked(step, state)
             case CheckAgain(pause_s):
                 self._timers.set(("group", str(state.key)), step.now + pause_s)
             case Yield() as wanted:
                 self._yield(step, state, wanted)
+
+    def _stays(self, step: Step, state: RequestState) -> bool:
+        """Whether a member of a soft group might find no host in time, or no attempt for one, if it yielded."""
+        left_s = state.deadline_s - step.now
+        attempts = max(instance.attempts for instance in state.instances)
+        hurries = left_s <= SOFT_YIELD_LEFT_S or attempts + 1 >= self._settings.attempts_max
+        return is_soft(state.request.group) and hurries
+
+    def _needs_no_check(self, state: RequestState) -> bool:
+        """Whether a request that is written may be answered without the check, because its group is soft."""
+        return is_soft(state.request.group) and not self._spread_check.is_needed(state)
+
+    def _checked(self, step: Step, state: RequestState) -> None:
+        state.enter(RequestPhase.PLACING, step.now)
+        self._advance(step, state)
 
     def on_group_timer(self, step: Step, key: str) -> None:
         """Check again: the other members may have yielded."""
@@ -736,6 +766,10 @@ class Requests:
         if state.phase == RequestPhase.FAILING:
             self._fail_now(step, state)
             return
+        if state.phase == RequestPhase.CHECKING and self._needs_no_check(state):
+            self._timers.cancel(("group", key))
+            state.check.passed = True
+            state.enter(RequestPhase.PLACING, step.now)
         if state.phase == RequestPhase.CHECKING:
             text = f"the members of {_group_of(state)} could not be read in time"
             self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)

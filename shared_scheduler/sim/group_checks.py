@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from shared_scheduler.core import effects as ef
-from shared_scheduler.core.group_check import SOFT_YIELDS_MAX
+from shared_scheduler.core.group_check import SOFT_YIELD_LEFT_S, SOFT_YIELDS_MAX
 from shared_scheduler.decision.pipeline import Decision
 from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, RefusalCode, Verdict
@@ -159,11 +159,17 @@ class GroupChecks:
             apart = [node for node in apart if self._may_join(group, node, nodes)]
             first = all(there == frozenset() for there in known.values())
             together = not (apart and first) or self._tried(scheduler, answer, apart) or self._joined(group, nodes)
+            together = together or self._hurried(scheduler, asked)
             self._check("soft_affinity", together, scheduler.name, asked.request.request_id, nodes, apart)
         elif group.label:
             self._check_spread(scheduler, group, asked, set(nodes.values()))
         elif group.policy == GroupPolicy.ANTI_AFFINITY:
             self._check_without_agents(scheduler, group, set(nodes.values()))
+
+    def _hurried(self, scheduler: SimScheduler, asked: SentRequest) -> bool:
+        """Whether the scheduler had too little time to place these servers elsewhere."""
+        late = asked.deadline_s - self._world.now <= SOFT_YIELD_LEFT_S
+        return late or scheduler.disturbed_s >= asked.asked_s
 
     def _tried(self, scheduler: SimScheduler, answer: ef.Answer, apart: list[str]) -> bool:
         """Whether a request that found other members on these nodes has yielded to them, as often as it may or until

@@ -438,7 +438,8 @@ def test_a_member_of_a_soft_group_does_not_yield_with_its_last_attempts() -> Non
     effects = driver.ask(request("server-9", group=SOFT_GROUP))
     home = only_claim(effects).node
     # when another one is always elsewhere
-    effects = stand(driver, group_question(placed(driver, effects)), server_5="node-2" if home == "node-1" else "node-1")
+    other = "node-2" if home == "node-1" else "node-1"
+    effects = stand(driver, group_question(placed(driver, effects)), server_5=other)
     driver.deleted(only(ef.DeleteAllocation, effects))
     ask = group_question(placed(driver, driver.wait(YIELD_PAUSE_S)))
     # then the last attempt is kept for a host that refuses
