@@ -13,12 +13,12 @@ VICTIM, LIAR, SERVER, AT_S = "node-1", "node-9", "server-1", 1_760_000_000.0
 OTHERS = frozenset({"host-9"})
 
 
-def told_by_the_liar() -> SchedulerDriver:
-    """A server is placed on a node without an agent, and another host says that it runs there."""
+def told_by_the_liar(succeeded: bool = True) -> SchedulerDriver:
+    """A server is placed on a node without an agent, and another host says that it runs there, or failed there."""
     driver = SchedulerDriver().without_agents(VICTIM).with_agents(LIAR)
     write = only(ef.WriteAllocation, driver.ask(request(SERVER, ignore_hosts=OTHERS)))
     only(ef.Answer, driver.written(write))
-    driver.hear(BuildResult(LIAR, 1, SERVER, True, "", ME, 1))
+    driver.hear(BuildResult(LIAR, 1, SERVER, succeeded, "" if succeeded else "libvirtError", ME, 1))
     return driver
 
 
@@ -46,3 +46,12 @@ def test_a_host_that_nova_conductor_has_tried_next_tells_the_truth_and_is_record
 
     driver.wait(READ_AFTER_S[-1])
     assert len(driver.build_reads) == 1
+
+
+def test_a_failure_that_another_host_tells_does_not_hide_that_of_nova_conductor() -> None:
+    driver = told_by_the_liar(succeeded=False)
+    driver.wait(READ_AFTER_S[0])
+
+    failure = BuildFailure("host-1", "Exceeded maximum number of retries", AT_S, False)
+
+    assert read(driver, BuildRead(SERVER, BuildState.FAILED, "", None, (failure,))) == [("host-1", False)]
