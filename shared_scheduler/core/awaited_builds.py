@@ -8,8 +8,8 @@ intervals, until they show that it is active, that it failed for good, or that i
 A scheduler that starts awaits the builds that its records show as unfinished (``resumed``).
 
 A failed build is not the end: nova-conductor tries the next host.  A good end that another host tells than the one on
-which the server was placed may be of that next host, or invented; the databases are read soon.  An end that an agent
-has told is not recorded again from the databases.
+which the server was placed may be of that next host, or invented; the databases are read soon.  The same holds for a
+failure.  An end that an agent has told is not recorded again from the databases.
 """
 
 from __future__ import annotations
@@ -116,9 +116,14 @@ class AwaitedBuilds:
                 awaited.told.add(failure.host)
         if build.state == BuildState.ACTIVE and build.host not in awaited.built:
             self._emit(step, awaited, build.server, build.host, "", build.at_s)
-        elif build.state == BuildState.FAILED and not awaited.told and build.failures:
-            last = build.failures[-1]  # of nova-conductor: no node has begun
+        elif build.state == BuildState.FAILED and build.failures and not self._has_begun(awaited, build):
+            last = build.failures[-1]  # of nova-conductor
             self._emit(step, awaited, build.server, awaited.host, last.reason, last.at_s)
+
+    @staticmethod
+    def _has_begun(awaited: _Awaited, build: BuildRead) -> bool:
+        """Whether any node has begun the build.  That one has, where the server was not placed, may be invented."""
+        return awaited.host in awaited.told or any(failure.on_node for failure in build.failures)
 
     def _emit(self, step: Step, awaited: _Awaited, server: str, host: str, reason: str, at_s: float | None) -> None:
         self.counters["builds_read"] += 1
