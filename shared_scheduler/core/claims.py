@@ -324,8 +324,7 @@ class OpenClaim:
         """The claim with which the server was placed on the node again, or may still be.
 
         Placement cannot tell what it wrote from what this one wrote: each may be the first write of the consumer."""
-        wanted = [one for one in self.later if one.is_wanted]
-        return next((one for one in wanted if one.state == ClaimState.CONFIRMED), next(iter(wanted), None))
+        return next((one for one in self.later if one.is_wanted), None)
 
     @property
     def is_wanted(self) -> bool:

@@ -113,6 +113,34 @@ def test_the_late_answer_to_a_lost_write_does_not_delete_what_the_next_request_w
     driver.idle()
 
 
+def test_a_delete_waits_while_the_later_claim_is_under_way_and_follows_when_that_has_failed() -> None:
+    # given a claim that failed, and whose write may still arrive, and a later one that is being written
+    driver = SchedulerDriver().without_agents("node-1")
+    first = taken_back_but_for_a_late_write(driver, "req-1")
+    driver.wait(CARRIED_OUT_WITHIN_S - 2.0)
+    later = asked(driver, "req-2")
+    # when the first write cannot arrive any more
+    assert deletes_in(driver.wait(5.0)) == []
+    # and the later one is not carried out
+    driver.written(later, ev.WriteCode.CONSUMER_CONFLICT)
+    # then the delete is done
+    assert deletes_in(driver.wait(5.0)) == [first.claim_id]
+
+
+def test_what_a_claim_holds_is_kept_until_its_write_cannot_arrive_any_more() -> None:
+    # given a write without an answer, whose delete has failed so often that the request was told
+    driver = SchedulerDriver(delete_attempts_max=1).without_agents("node-1")
+    delete = only(ef.DeleteAllocation, driver.unanswered(asked(driver, "req-1")))
+    assert of_kind(ef.Fail, driver.deleted(delete, gone=False))
+    # when another request of the server is answered on the node
+    only(ef.Answer, driver.written(asked(driver, "req-2")))
+    # then the claim ends when the write cannot arrive any more, and not before
+    assert deletes_in(driver.wait(CARRIED_OUT_WITHIN_S - 1.0)) == []
+    assert len(driver.core.claims) == 1
+    assert deletes_in(driver.wait(2.0)) == []
+    driver.idle()
+
+
 def test_what_was_written_twice_is_deleted_when_the_later_claim_was_not_answered() -> None:
     # given a claim that failed, and whose write may still arrive, and a later one that is written
     driver = SchedulerDriver().without_agents("node-1")
