@@ -48,6 +48,16 @@ def test_a_host_that_nova_conductor_has_tried_next_tells_the_truth_and_is_record
     assert len(driver.build_reads) == 1
 
 
+def test_the_lie_does_not_postpone_the_read_when_it_is_repeated() -> None:
+    driver = told_by_the_liar()
+
+    for number in range(2, 6):
+        driver.wait(READ_AFTER_S[0] / 4)
+        driver.hear(BuildResult(LIAR, 1, SERVER, True, "", ME, number))
+
+    assert [one.server for one in driver.build_reads] == [SERVER]
+
+
 def test_a_failure_that_another_host_tells_does_not_hide_that_of_nova_conductor() -> None:
     driver = told_by_the_liar(succeeded=False)
     driver.wait(READ_AFTER_S[0])

@@ -132,3 +132,22 @@ def test_alternates_that_are_named_while_their_request_yields_are_not_waited_for
     driver.wait(0.001)
     answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
     assert [choice.node for choice in answer.choices[0]] == [claim.node, alternate.node]
+
+
+def test_candidates_that_are_named_while_their_request_fails_are_not_claimed() -> None:
+    # given three servers, one of which is being written, while Placement is asked for the third one
+    driver = SchedulerDriver().with_agents("node-1", "node-2", "node-3")
+    asking, writes = driver.ask(request("server-1", "server-2", "server-3", root_only=False)), []
+    for _ in range(2):
+        (ask,) = of_kind(ef.AskCandidates, asking)
+        asking = driver.give(ev.CandidatesAnswered(ask.ask_id, (candidate_on(ask.node),), cause=ask.cause))
+        (claim,) = claims_in(asking)
+        writes.append(only(ef.WriteAllocation, driver.accept(claim)))
+    (ask,) = of_kind(ef.AskCandidates, asking)
+    # when the request fails because of the second one, and then the candidates of the third one are named
+    assert of_kind(ef.Fail, driver.written(writes[1], ev.WriteCode.REJECTED)) == []
+    assert driver.give(ev.CandidatesAnswered(ask.ask_id, (candidate_on(ask.node),), cause=ask.cause)) == []
+    # then only the first one has to be deleted
+    (delete,) = of_kind(ef.DeleteAllocation, driver.written(writes[0]))
+    assert of_kind(ef.Fail, driver.deleted(delete))
+    driver.idle()

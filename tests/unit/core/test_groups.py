@@ -301,6 +301,13 @@ def test_only_members_that_are_built_on_the_chosen_host_are_not_asked_for() -> N
     assert left_out(driver) == {*BUILT, "server-9"}
 
 
+def test_a_member_that_is_on_two_hosts_is_asked_for() -> None:
+    # given three members on the host, one of which has a claim on another
+    driver = SchedulerDriver().with_agents("node-1", consumers=BUILT | {"server-8": member("node-1")})
+    driver.with_agents("node-2", consumers={"server-8": member("node-2")}, claims={"claim": "server-8"})
+    assert left_out(driver) == {*BUILT, "server-9"}
+
+
 def test_allocations_without_a_server_are_no_built_member() -> None:
     # given allocations of three members on the host, one of which nova-compute does not have
     without_server = {"server-8": Consumer(taken("node-1"), False, "group")}
@@ -395,6 +402,75 @@ def test_a_member_of_a_soft_group_that_has_yielded_to_one_of_two_stays_there() -
     driver.hear(Increment(home, 1, 2, consumers={beside: member(home)}))
     write = only(ef.WriteAllocation, driver.accept(only_claim(effects), sequence=3))
     only(ef.Answer, stand(driver, group_question(driver.written(write)), server_5=first, server_7=second))
+
+
+def test_a_member_of_a_soft_group_does_not_stay_beside_one_that_may_yield() -> None:
+    # given others on two hosts, to one of which a member has yielded
+    driver = SchedulerDriver().with_agents("node-1", "node-2", "node-3")
+    effects = driver.ask(request("server-9", group=Group("group", "soft-affinity", frozenset({"server-9"}))))
+    first, second = sorted({"node-1", "node-2", "node-3"} - {only_claim(effects).node})
+    ask = group_question(placed(driver, effects))
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5=first, server_7=second)))
+    effects = driver.wait(YIELD_PAUSE_S)
+    # when the one beside it is only claimed there
+    home = only_claim(effects).node
+    beside = "server-5" if home == first else "server-7"
+    driver.hear(Increment(home, 1, 2, {}, {beside: member(home)}, {"claim": beside}))
+    write = only(ef.WriteAllocation, driver.accept(only_claim(effects), sequence=3))
+    ask = group_question(driver.written(write))
+    # then it yields to the other one
+    only(ef.DeleteAllocation, stand(driver, ask, server_5=first, server_7=second))
+
+
+def test_a_member_of_a_hard_group_is_not_answered_beside_one_of_two_that_are_apart() -> None:
+    # given a member that has yielded to another one, which is built there
+    driver = SchedulerDriver().with_agents("node-1", "node-2", "node-3")
+    group = Group("group", "affinity", frozenset({"server-5", "server-6", "server-9"}))
+    effects = driver.ask(request("server-9", group=group))
+    here = only_claim(effects).node
+    there, elsewhere = sorted({"node-1", "node-2", "node-3"} - {here})
+    ask = group_question(placed(driver, effects))
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5=there)))
+    effects = driver.wait(YIELD_PAUSE_S)
+    driver.hear(Increment(there, 1, 2, consumers={"server-5": member(there)}))
+    write = only(ef.WriteAllocation, driver.accept(only_claim(effects), sequence=3))
+    # when a third one stands elsewhere
+    ask = group_question(driver.written(write))
+    # then it is not answered
+    only(ef.DeleteAllocation, stand(driver, ask, server_5=there, server_6=elsewhere))
+
+
+def test_a_senior_that_has_yielded_checks_more_often_before_it_yields_again() -> None:
+    # given a senior that has yielded
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    effects = driver.ask(request("server-1", group=GROUP))
+    sides = only_claim(effects).node, "node-2" if only_claim(effects).node == "node-1" else "node-1"
+    checks = []
+    for other in reversed(sides):
+        # when the other one is always elsewhere
+        effects, asked = placed(driver, effects), 0
+        while asks := of_kind(ef.AskGroup, effects):
+            asked += 1
+            effects = stand(driver, asks[0], server_5=other) or driver.wait(CHECK_PAUSE_S)
+        driver.deleted(only(ef.DeleteAllocation, effects))
+        effects = driver.wait(YIELD_PAUSE_S)
+        checks.append(asked)
+    # then it is twice as patient the second time
+    assert checks == [CHECKS_MAX, 2 * CHECKS_MAX]
+
+
+def test_a_member_of_a_soft_group_is_checked_after_a_yield_although_the_table_knows_the_other_one_by_then() -> None:
+    driver, effects, here, there = soft_pair_apart()
+    driver.deleted(only(ef.DeleteAllocation, effects))
+    # given the other member, which the table knows where the junior goes now
+    driver.hear(Increment(there, 1, 2, {}, {"server-5": member(there)}, {"claim": "server-5"}))
+    effects = driver.wait(YIELD_PAUSE_S)
+    assert only_claim(effects).node == there
+    # when that one has changed sides
+    write = only(ef.WriteAllocation, driver.accept(only_claim(effects), sequence=3))
+    ask = group_question(driver.written(write))
+    # then the junior follows once more
+    only(ef.DeleteAllocation, stand(driver, ask, server_5=here))
 
 
 def test_a_member_of_a_soft_group_does_not_stay_beside_one_that_moves_away() -> None:

@@ -181,6 +181,56 @@ def test_a_server_that_its_agent_stops_to_report_while_the_others_are_read_still
     only(ef.DeleteAllocation, effects)
 
 
+def test_a_server_that_is_built_elsewhere_when_the_others_are_read_counts_only_there() -> None:
+    # given a server that is built in the rack of a claim, so that it is not looked up
+    driver = in_racks("node-1", "node-2")
+    claim = only_claim(driver.ask(asking()))
+    other = "node-2" if claim.node == "node-1" else "node-1"
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    driver.hear(Increment(claim.node, 1, 2, consumers={"server-7": Consumer(taken(claim.node), True, WEB)}))
+    ask = only(ef.AskGroup, driver.written(write))
+    # when it has moved to the other rack before the answer
+    driver.hear(Increment(other, 1, 2, consumers={"server-7": Consumer(taken(other), True, WEB)}))
+    driver.hear(Increment(claim.node, 1, 3, consumers={"server-7": None}))
+    # then there is one in each rack
+    only(ef.Answer, stand(driver, ask))
+
+
+def test_a_server_that_is_built_while_the_others_are_read_counts_once() -> None:
+    # given a server in the rack of a claim that nobody has built yet, so that it is looked up
+    driver = in_racks("node-1", "node-2")
+    driver.hear(Increment("node-1", 1, 2, consumers={"server-7": Consumer(taken("node-1"), True, WEB)}))
+    ask = placed(driver, driver.ask(asking()))
+    assert "server-6" not in ask.known
+    # when it is built before the answer, which shows that its request is not answered yet
+    driver.hear(Increment("node-2", 1, 2, consumers={"server-6": Consumer(taken("node-2"), True, WEB)}))
+    # then its rack has two, and the other one has one
+    only(ef.Answer, stand(driver, ask, "server-6", server_6="node-2"))
+
+
+def test_a_member_of_a_soft_group_yields_because_of_its_rack_however_little_time_is_left() -> None:
+    # given a server of a soft affinity group that is written in a rack with another one, shortly before its deadline
+    driver = in_racks("node-1", "node-2", "node-3")
+    driver.hear(Increment("node-1", 1, 2, consumers={"server-7": Consumer(taken("node-1"), True, "group")}))
+    group = Group("group", "soft-affinity", frozenset({"server-4", "server-7", "server-9"}))
+    hints = {"shared_scheduler:spread": ("key=rack",)}
+    effects = driver.ask(request("server-9", group=group, hints=hints), within_s=10.0)
+    (home,) = (claim.node for claim in claims_in(effects))
+    # then the rack is no matter of a soft policy
+    only(ef.DeleteAllocation, stand(driver, placed(driver, effects), server_4=home))
+
+
+def test_a_member_of_a_soft_group_whose_rack_cannot_be_read_in_time_fails() -> None:
+    driver = in_racks("node-1", "node-2")
+    group = Group("group", "soft-affinity", frozenset({"server-4", "server-9"}))
+    hints = {"shared_scheduler:spread": ("key=rack",)}
+    ask = placed(driver, driver.ask(request("server-9", group=group, hints=hints), within_s=10.0))
+    assert ask.ask_id.startswith("group.")
+    (delete,) = of_kind(ef.DeleteAllocation, driver.wait(9.0))
+    (failed,) = of_kind(ef.Fail, driver.deleted(delete))
+    assert failed.code is ef.FailureCode.GROUP_UNSETTLED
+
+
 def test_a_server_that_turns_out_to_move_while_the_others_are_read_counts_in_both_racks() -> None:
     # given a server that is built in the first rack, so that it is not looked up
     driver = in_racks("node-1", "node-2")

@@ -359,3 +359,36 @@ def test_the_waits_after_lost_races_do_not_count_as_time_of_placement(world: Wor
     # then a request for many servers is not refused because of that
     assert answer.code is W
     assert answer.consumer_s < took_s / 4
+
+
+def test_the_waits_of_a_write_are_not_subtracted_from_the_next_one(world: World) -> None:
+    # given a writer whose first write has waited after lost races
+    one = Batches(world, clock=time.monotonic)
+    first, second = intent(world.provider()), intent(world.provider())
+    world.http.faults = [fault for _ in range(5) for fault in (raced, carried_out)]
+    one.writer.submit(first)
+    one.answers(1)
+    # when it carries out the next one
+    one.writer.submit(second)
+    answer = one.answers(1)[second.claim_id]
+    one.writer.stop(drain_s=5.0)
+    # then Placement took some time for that
+    assert answer.code is W
+    assert answer.consumer_s > 0
+
+
+def test_the_waits_for_an_answer_that_never_comes_count_as_time_of_placement(world: World) -> None:
+    # given a Placement that answers nothing
+    one = Batches(world, clock=time.monotonic)
+    effect = intent(world.provider(), deadline_s=time.monotonic() + 1.5)
+    world.http.faults = [in_trouble] * 1000
+    # when a write is given up
+    began_s = time.monotonic()
+    one.writer.submit(effect)
+    answer = one.answers(1)[effect.claim_id]
+    took_s = time.monotonic() - began_s
+    world.http.faults = []
+    one.writer.stop(drain_s=5.0)
+    # then requests for many servers are refused
+    assert answer.code is WriteCode.UNREACHABLE
+    assert answer.consumer_s > took_s / 2
