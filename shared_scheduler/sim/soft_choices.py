@@ -103,13 +103,15 @@ class SoftChoices:
         self._check("soft_choice", holds, scheduler.name, seen.request_id, *what)
 
     def _check_patience(self, scheduler: SimScheduler, seen: Weighed, instance: InstancePlacement, node: str) -> None:
-        """The host before this one was left too early if its agent was late, and this one has other members."""
+        """The host before this one was left too early if its agent was late, and this one had other members when it was
+        chosen, maybe before Placement named its candidates."""
         key = scheduler.name, instance.consumer
         before, now = self._chosen.get(key), self._world.now
         self._chosen[key] = Chosen(seen.request_id, node, now)
         if before is None or before.request_id != seen.request_id or before.node not in instance.late:
             return
-        late, here = (self._members(scheduler, seen, one) for one in (before.node, node))
+        late = self._members(scheduler, seen, before.node)
+        here = seen.members.get(node, self._members(scheduler, seen, node))
         refused = instance.out.keys() - {*instance.late}
         if scheduler.disturbed_s >= before.at_s or late in {self._members(scheduler, seen, one) for one in refused}:
             return
