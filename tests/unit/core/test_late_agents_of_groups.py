@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core.events import WriteCode
+from shared_scheduler.core.planner import HostJudge
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.request import Group
-from shared_scheduler.protocol.messages import Claim, Consumer
+from shared_scheduler.protocol.messages import Claim, Consumer, Hello, Role, Want
 from tests.unit.core.scheduler_driver import (
+    Picky,
     SchedulerDriver,
     claims_in,
     nodes_of,
@@ -159,3 +164,57 @@ def test_a_node_that_refuses_is_passed_over_for_members_as_well() -> None:
     assert driver.core.quarantine.refusing == {"node-2"}
     # then another member goes elsewhere
     assert ask_for_member(driver, "soft-affinity").node != "node-2"
+
+
+def beside_another_scheduler(judge: HostJudge | None = None, **settings: Any) -> SchedulerDriver:
+    """A better host than that of the others, and a near tie of it that is worse; another scheduler is alive.
+
+    By weight: "best" has no member, then come "home" with one and "near" with none.  The policy adds so little that all
+    three would be near ties of each other without the members."""
+    weak = DecisionSettings(
+        soft_affinity_weight_multiplier=0.05,
+        cpu_weight_multiplier=0.0,
+        disk_weight_multiplier=0.0,
+        io_ops_weight_multiplier=0.0,
+    )
+    driver = SchedulerDriver(judge, weak, **settings)
+    driver.hear(Hello(Role.SCHEDULER, "scheduler-b", 1, "", "", Want.NOTHING))
+    driver.with_agents("best", vcpus=64, free_mb=64_000)
+    driver.with_agents("near", vcpus=64, free_mb=60_000)
+    driver.with_agents("home", vcpus=64, free_mb=58_000, consumers={"member": Consumer(taken("home"), True, "group")})
+    return driver
+
+
+def test_a_member_is_not_claimed_for_near_ties_of_a_host_that_refuses() -> None:
+    # given a host that has refused several claims in a row, and would be the best one
+    driver = beside_another_scheduler()
+    others = frozenset({"near", "home"})
+    for number in range(driver.core.settings.refusals_max):
+        driver.refuse(only_claim(driver.ask(request(f"refused-{number}", ignore_hosts=others))))
+    assert driver.core.quarantine.refusing == {"best"}
+    # when a member of the group is placed, then it goes to the best one of the others, where the other member is
+    assert ask_for_member(driver, "soft-affinity").node == "home"
+
+
+def test_a_member_is_not_claimed_for_near_ties_of_a_host_with_many_claims_in_flight() -> None:
+    # given the maximum number of claims that wait for the agent of the best host
+    driver = beside_another_scheduler(claims_per_node_max=1)
+    assert only_claim(driver.ask(request("first", ignore_hosts=frozenset({"near", "home"})))).node == "best"
+    # when a member of the group is placed, then it goes to the best one of the others
+    assert ask_for_member(driver, "soft-affinity").node == "home"
+
+
+def test_a_member_is_not_claimed_for_near_ties_of_a_host_that_a_filter_of_nova_refuses() -> None:
+    driver = beside_another_scheduler(Picky("best"))
+    assert ask_for_member(driver, "soft-affinity").node == "home"
+
+
+def test_a_host_in_quarantine_is_claimed_for_a_member_if_no_other_passes() -> None:
+    # given a host that refuses
+    driver = beside_another_scheduler()
+    others = frozenset({"near", "home"})
+    for number in range(driver.core.settings.refusals_max):
+        driver.refuse(only_claim(driver.ask(request(f"refused-{number}", ignore_hosts=others))))
+    # when a request of a member excludes the others, then it is claimed
+    group = Group("group", "soft-affinity", frozenset({"new"}))
+    assert only_claim(driver.ask(request("new", group=group, ignore_hosts=others))).node == "best"
