@@ -388,6 +388,8 @@ class Claims:
         self._in_flight: dict[str, int] = {}  # node -> claims without a verdict
         #: consumer and node -> its open claims
         self._there: dict[tuple[str, str], list[OpenClaim]] = {}
+        #: the nodes to which no more claim may be cast
+        self.crowded: frozenset[str] = frozenset()
         # the last claims that have ended
         self._released: FIFOCache[str, Intent] = FIFOCache(settings.released_max)
         self._answered: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
@@ -411,10 +413,6 @@ class Claims:
         """Whether the claim has not ended."""
         return claim_id in self._open
 
-    def has_room_on(self, node: str) -> bool:
-        """Whether one more claim may be cast to ``node``."""
-        return self._in_flight.get(node, 0) < self._settings.claims_per_node_max
-
     # -- begin
 
     def begin(self, step: Step, owner: tuple[int, int], intent: Intent, limit_s: float = float("inf")) -> OpenClaim:
@@ -432,7 +430,7 @@ class Claims:
         self._add(claim)
         self._assume(claim)
         if intent.by_agent:
-            self._in_flight[intent.node] = self._in_flight.get(intent.node, 0) + 1
+            self._count_in_flight(intent.node, 1)
             claim.verdict_s = step.now + self._settings.verdict_timeout_s
             self._timers.set(("verdict", claim_id), claim.verdict_s)
             if limit_s < self._settings.verdict_timeout_s:
@@ -637,11 +635,19 @@ class Claims:
         self._timers.cancel(("repeat", claim.claim_id))
         self._timers.cancel(("late", claim.claim_id))
         node = claim.intent.node
-        if not self.has_room_on(node):
+        if node in self.crowded:
             step.tell_last(NodeHasRoom())
-        self._in_flight[node] -= 1
-        if not self._in_flight[node]:
+        self._count_in_flight(node, -1)
+
+    def _count_in_flight(self, node: str, more: int) -> None:
+        count = self._in_flight.get(node, 0) + more
+        self._in_flight[node] = count
+        if not count:
             del self._in_flight[node]
+        if count >= self._settings.claims_per_node_max:
+            self.crowded |= {node}
+        elif node in self.crowded:
+            self.crowded -= {node}
 
     # -- writes
 

@@ -64,8 +64,9 @@ class HostJudge(Protocol):
 class ClaimsInFlight(Protocol):
     """``claims.Claims``, or nothing in flight (``trial.py``)."""
 
-    def has_room_on(self, node: str) -> bool:
-        """Whether one more claim may be cast to ``node``."""
+    @property
+    def crowded(self) -> frozenset[str]:
+        """The nodes that have the maximum number of claims in flight."""
 
 
 class Quarantined(Protocol):
@@ -200,7 +201,7 @@ class Planner:
         except DecisionError as error:
             return Refusal(str(error), False, bad_request=True)
         state.journal.decided(decision, with_weights=request.dry_run)
-        for refused, node in enumerate(self._hosts(state, request, instance, decision)):
+        for refused, node in enumerate(self._tries(state, request, instance, decision)):
             if refused == self._judged_max and state.claims_hosts:
                 return Pause()
             if request.claim and request.forms and decision.asks_placement(node):
@@ -331,6 +332,20 @@ class Planner:
         excluded = frozenset(instance.out) | {without} if without else frozenset(instance.out)
         return self._decider.decide(request, instance.index, excluded, state.narrowing, natives)
 
+    def _tries(
+        self, state: RequestState, request: Request, instance: InstancePlacement, decision: Decision
+    ) -> Iterator[str]:
+        """The hosts to judge.  Beside members of a soft group it is decided again after each one that was refused: the
+        next one may be a near tie of that one only, and have more or fewer members than the best of the others."""
+        group = request.group
+        soft = frozenset[str]() if group is None or group.policy not in SOFT else group.members - {instance.consumer}
+        again = state.claims_hosts and bool(self._table.members_at(soft))
+        hosts = self._hosts(state, request, instance, decision)
+        while (node := next(hosts, None)) is not None:
+            yield node
+            if again:
+                hosts = self._hosts(state, request, instance, self._decide(state, request, instance))
+
     def _hosts(
         self, state: RequestState, request: Request, instance: InstancePlacement, decision: Decision
     ) -> Iterator[str]:
@@ -352,24 +367,28 @@ class Planner:
 
         Quarantined hosts come last, because they may have refused only other requests.  A late agent may answer soon:
         its host is not passed over for one that has more or fewer members of a soft group."""
-        alone, late = self._quarantine.nodes, frozenset[str]()
+        omitted, alone, late = self._omitted(state, decision), self._quarantine.nodes, frozenset[str]()
         if alone and request.group is not None and request.group.policy in SOFT:
             late = self._quarantine.only_late
         if late:
-            best = next(self._well_first(state, decision, instance, alone - late), None)
-            other = next(self._well_first(state, decision, instance, alone), None)
+            best = next(self._ranked(request, decision, omitted | alone - late), None)
+            other = next(self._ranked(request, decision, omitted | alone), None)
             members = (0 if node is None else self._soft_members(request, instance, node) for node in (best, other))
             alone = alone if len({*members}) == 1 else alone - late
-        yield from self._well_first(state, decision, instance, alone)
+        ill = (node for node in self._ranked(request, decision, omitted) if node in alone)
+        yield from chain(self._ranked(request, decision, omitted | alone), ill if alone else ())
 
-    def _well_first(
-        self, state: RequestState, decision: Decision, instance: InstancePlacement, alone: frozenset[str]
-    ) -> Iterator[str]:
-        well = (node for node in decision.nodes() if node not in alone)
-        ill = (node for node in decision.nodes() if node in alone)
-        for node in chain(well, ill if alone else ()):
-            if not state.leaves_out(instance, node) and (not state.claims_hosts or self._claims.has_room_on(node)):
-                yield node
+    @staticmethod
+    def _ranked(request: Request, decision: Decision, without: frozenset[str]) -> Iterator[str]:
+        """The hosts of a decision except some.  For a member of a soft group, near ties are those of the best of these:
+        those of another one may have more or fewer members."""
+        if request.group is not None and request.group.policy in SOFT:
+            return decision.nodes(without)
+        return (node for node in decision.nodes() if node not in without)
+
+    def _omitted(self, state: RequestState, decision: Decision) -> frozenset[str]:
+        crowded, fitting = self._claims.crowded if state.claims_hosts else frozenset[str](), state.fitting
+        return crowded if fitting is None else crowded.union(node for node in decision.nodes() if node not in fitting)
 
     def _soft_members(self, request: Request, instance: InstancePlacement, node: str) -> int:
         """The number of other members on a node, if the group is soft."""

@@ -49,10 +49,7 @@ class NoClaims:
 
     nodes: frozenset[str] = frozenset()
     only_late: frozenset[str] = frozenset()
-
-    def has_room_on(self, _node: str) -> bool:
-        """See ``Claims``."""
-        return True
+    crowded: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from random import Random
 
@@ -60,14 +61,25 @@ class Decision:
         self.survivors = len(slots)
         self.reasons = reasons
 
-    def nodes(self) -> Iterator[str]:
-        """Nodes, best first.  The iterator is valid until the table changes."""
-        table = self._context.table
-        ties = (self._own, self._rng, self._meeting, self._members)
-        for position in order(self._weights, self._context.settings, *ties):
-            row = table.row(int(self._slots[position]))
+    def nodes(self, without: AbstractSet[str] = frozenset()) -> Iterator[str]:
+        """Nodes, best first; near ties are those of the best one that is not in ``without``.
+
+        The iterator is valid until the table changes."""
+        table, kept = self._context.table, self._all_but(without) if without else slice(None)
+        own = None if self._own is None else self._own[kept]
+        meeting = None if self._meeting is None else self._meeting[kept]
+        members = None if self._members is None else self._members[kept]
+        slots = self._slots[kept]
+        for position in order(self._weights[kept], self._context.settings, own, self._rng, meeting, members):
+            row = table.row(int(slots[position]))
             if row is not None:
                 yield row.node
+
+    def _all_but(self, nodes: AbstractSet[str]) -> BoolArray:
+        """The mask of the survivors that are not among these nodes."""
+        slots = [slot for slot in map(self._context.table.slot_of, nodes) if slot is not None]
+        kept: BoolArray = np.isin(self._slots, slots, invert=True)
+        return kept
 
     def best(self, count: int = BEST_MAX) -> tuple[Weighed, ...]:
         """The survivors with the highest weights, regardless of the order in which they are tried."""

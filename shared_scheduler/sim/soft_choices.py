@@ -76,7 +76,7 @@ class SoftChoices:
     def _is_passed_over(scheduler: SimScheduler, node: str) -> bool:
         core = scheduler.core
         given_up = core.quarantine.nodes - core.quarantine.only_late
-        return node in given_up or not core.claims.has_room_on(node)
+        return node in given_up or node in core.claims.crowded
 
     def assumed(self, scheduler: SimScheduler, node: str, claim_id: str, consumer: str) -> None:
         """A scheduler claims a node for an instance, or counts a claim again that had ended."""

@@ -104,6 +104,21 @@ def test_hosts_with_other_numbers_of_members_are_no_near_ties_of_the_best(policy
     assert set(firsts.values()) == taken
 
 
+def test_near_ties_are_those_of_the_best_host_that_is_not_left_out():
+    # given a host that is better than all others, which are equal
+    table, names = cloud(*(f"h{n}" for n in range(40))), ("s1", "s2", "s3", "s4")
+    add_host(table, "best", **{"cn.free_ram_mb": 200_000})
+    firsts = set()
+    for own in names:
+        decider = Decider(table, DecisionSettings(near_tie=0.1))
+        decider.set_schedulers("cell1", names, own)
+        decision = decider.decide(small_request())
+        # when it is left out, then all others remain, and schedulers avoid one another among them
+        assert {*decision.nodes(frozenset({"best", "unknown"}))} == {f"h{n}" for n in range(40)}
+        firsts.add(next(decision.nodes(frozenset({"best"}))))
+    assert len(firsts) == 4
+
+
 def test_without_spreading_all_schedulers_select_the_same_host():
     table = cloud(*(f"h{n}" for n in range(40)))
     firsts = schedulers_first(table, ("s1", "s2", "s3", "s4"), None)
