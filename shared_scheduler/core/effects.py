@@ -145,6 +145,9 @@ class AskGroup(OfRequest):
     The members are read from Nova's API database first, and then, one by one, their allocations from Placement.
     Deleted servers and those in cell 0, whose request has failed, are no members.  Those in ``known`` are left out.
     With a ``label``, the members are the servers of the project that have it.
+
+    After the allocations, the databases of these ``cells`` are read for the hosts of the members: while a server
+    leaves a host, its allocations there are in the name of its migration.
     """
 
     ask_id: str
@@ -153,6 +156,7 @@ class AskGroup(OfRequest):
     request_id: str
     project_id: str = ""
     label: str = ""
+    cells: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,13 +299,15 @@ class GroupAnswered(Caused):
     """The answer to a ``AskGroup``: the members that hold allocations, with their providers.
 
     ``unanswered``: members without a cell, so the conductor has had no answer for them yet.  ``gone``: those in
-    ``AskGroup.known`` that are not members any more."""
+    ``AskGroup.known`` that are not members any more.  ``hosts``: the service hosts of the others in ``AskGroup.cells``,
+    as Nova has them."""
 
     ask_id: str
     standing: Mapping[str, frozenset[str]]
     error: str = ""
     unanswered: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
+    hosts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,11 @@ no judge.  Therefore Placement decides: after all allocations of a request are w
 scheduler reads the members of the group from Nova's database, and then their allocations from Placement.  If another
 member is in the wrong place, the request is not answered.  It deletes what it wrote (it *yields*) and decides again.
 
+While a server leaves a host, its allocations there are in the name of its migration, which Placement does not tie to
+the server.  For anti-affinity such a member is still there, so after the allocations the databases of the cells are
+read for the hosts of the members.  In this order no member is missed: Nova has the host of a server before it can begin
+to move, and shows it until the server has left.
+
 *No two requests whose members break the policy are both answered.*  Proof: assume that both are answered.  Request 1
 wrote at W1, read the members at M1 and their allocations at L1, with W1 < M1 < L1, and its allocations exist until its
 answer; request 2 likewise.  Assume M1 < M2.  An instance joins its group before it is scheduled, so the member of
@@ -45,7 +50,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from shared_scheduler.core.effects import AskGroup
+from shared_scheduler.core.effects import AskGroup, Choice
 from shared_scheduler.core.events import GroupAnswered
 from shared_scheduler.core.known_groups import hosts_of
 from shared_scheduler.core.request_state import InstancePlacement, RequestState
@@ -145,7 +150,10 @@ class GroupCheck:
         known = frozenset(request.instance_uuids)
         if group.policy != GroupPolicy.ANTI_AFFINITY and not state.check.all_asked:
             known |= self._here(state, group)
-        step.emit(AskGroup(state.check.ask_id, group.uuid, known, request.request_id))
+        cells = frozenset[str]()
+        if group.policy == GroupPolicy.ANTI_AFFINITY:
+            cells = frozenset(claim.intent.cell for claim in state.claims() if not claim.intent.counts_groups)
+        step.emit(AskGroup(state.check.ask_id, group.uuid, known, request.request_id, cells=cells))
 
     def judge(self, state: RequestState, event: GroupAnswered) -> Outcome:
         """The outcome of the check for an answer."""
@@ -154,7 +162,7 @@ class GroupCheck:
         own = frozenset(state.request.instance_uuids)
         others = {uuid: providers for uuid, providers in event.standing.items() if uuid not in own}
         apart = group.policy != GroupPolicy.ANTI_AFFINITY
-        misplaced = self._apart(state, group, others) if apart else self._too_many(state, group, others)
+        misplaced = self._apart(state, group, others) if apart else self._too_many(state, group, others, event.hosts)
         if misplaced is None:
             check.passed = True
             return Agreed()
@@ -197,16 +205,23 @@ class GroupCheck:
         rows = (self._table.row(slot) for host in hosts for slot in self._table.slots_of_host(host))
         return any(row is not None and row.is_built(instance) for row in rows)
 
-    def _too_many(self, state: RequestState, group: Group, others: Standing) -> Misplaced | None:
+    def _too_many(
+        self, state: RequestState, group: Group, others: Standing, hosts: Mapping[str, str]
+    ) -> Misplaced | None:
         members, full = set[str](), set[str]()
         for choice in state.choices():
-            here = self._providers(frozenset({choice.host}))
-            there = {uuid for uuid, providers in others.items() if providers & here}
+            there = self._members_beside(choice, others, hosts) - frozenset(state.request.instance_uuids)
             own = sum(other.host == choice.host for other in state.choices())
             if there and len(there) + own > group.max_server_per_host:
                 members |= there
                 full.add(choice.node)
         return Misplaced(frozenset(members), full=frozenset(full)) if members else None
+
+    def _members_beside(self, choice: Choice, others: Standing, hosts: Mapping[str, str]) -> set[str]:
+        """The members that have allocations on a host, and those that Nova has there, which may be leaving it."""
+        here = self._providers(frozenset({choice.host}))
+        there = {uuid for uuid, providers in others.items() if providers & here}
+        return there | {uuid for uuid, host in hosts.items() if host == choice.host}
 
     def _here(self, state: RequestState, group: Group) -> frozenset[str]:
         """Other members that are built on the hosts of this request, where they break no policy, and nowhere else.

@@ -372,7 +372,7 @@ class RunningScheduler:
         return decider, NovaJudge(self._host_manager, states)
 
     def _candidates(self, ask: AskCandidates) -> CandidatesAnswered:
-        answered = PlacementQuestions(self._placement, _no_members).answer(ask)
+        answered = PlacementQuestions(self._placement, _no_members, _no_hosts).answer(ask)
         assert isinstance(answered, CandidatesAnswered), answered
         return answered
 
@@ -456,6 +456,11 @@ def _is_no(outcome: Answer | Fail) -> bool:
 
 def _no_members(_question: object) -> dict[str, bool]:
     """No members: a question for candidates reads none."""
+    return {}
+
+
+def _no_hosts(_cell: str, _servers: object) -> dict[str, str]:
+    """No hosts, likewise."""
     return {}
 
 

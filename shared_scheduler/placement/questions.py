@@ -17,7 +17,7 @@ creates no such group, but the flavor of an operator may have one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from urllib.parse import parse_qsl, urlencode
@@ -34,6 +34,8 @@ LOG = logging.getLogger(__name__)
 Question = AskCandidates | AskFitting | AskConsumer | AskGroup
 #: Reads the members of a server group, or the servers with a label: uuid -> whether the server has a cell.
 MembersOf = Callable[[AskGroup], Mapping[str, bool]]
+#: Reads the service hosts of these servers in the database of a cell.
+HostsOf = Callable[[str, Collection[str]], Mapping[str, str]]
 Answered = CandidatesAnswered | FittingAnswered | ConsumerAnswered | GroupAnswered
 
 #: Maximum number of divisions of one question; each costs a call.
@@ -126,16 +128,18 @@ def _amounts(value: str) -> dict[str, int]:
 
 
 class MembersUnreadableError(Exception):
-    """The members of a server group cannot be read.  The text is one line: the reason and the remedy."""
+    """The members of a server group, or their hosts, cannot be read.  The text is one line: the reason and the
+    remedy."""
 
 
 class PlacementQuestions:
     """Answers questions; ``sync.question_reads`` decides when and in which thread."""
 
-    def __init__(self, client: PlacementClient, members_of: MembersOf) -> None:
-        """``members_of`` may raise ``MembersUnreadableError``."""
+    def __init__(self, client: PlacementClient, members_of: MembersOf, hosts_of: HostsOf) -> None:
+        """``members_of`` and ``hosts_of`` may raise ``MembersUnreadableError``."""
         self._client = client
         self._members_of = members_of
+        self._hosts_of = hosts_of
 
     def answer(self, question: Question) -> Answered:
         """Ask Placement; an error is returned as an answer."""
@@ -176,15 +180,17 @@ class PlacementQuestions:
         return [one for one in wide.requests if ask.node in one.allocations]
 
     def _group(self, question: AskGroup) -> GroupAnswered:
-        """Read first the members and then their allocations; ``core/group_check.py`` explains the order."""
+        """Read first the members, then their allocations, then their hosts; ``core/group_check.py`` explains the
+        order."""
         members = self._members_of(question)
-        held = {
-            uuid: frozenset(self._client.consumer(uuid).allocations) for uuid in sorted(members.keys() - question.known)
-        }
+        others = sorted(members.keys() - question.known)
+        held = {uuid: frozenset(self._client.consumer(uuid).allocations) for uuid in others}
+        found = (self._hosts_of(cell, others) for cell in sorted(question.cells))
+        hosts = {server: host for each in found for server, host in each.items()}
         standing = {uuid: providers for uuid, providers in held.items() if providers}
         unanswered = frozenset(uuid for uuid in standing if not members[uuid])
         gone = question.known - members.keys()
-        return GroupAnswered(question.ask_id, standing, "", unanswered, gone, cause=question.cause)
+        return GroupAnswered(question.ask_id, standing, "", unanswered, gone, hosts, cause=question.cause)
 
     def _fitting(self, ask: AskFitting) -> frozenset[str]:
         fitting: set[str] = set()

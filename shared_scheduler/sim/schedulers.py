@@ -65,6 +65,9 @@ class SchedulerListener(Protocol):
         """The members of a server group or label, as Nova's API database has them now: uuid -> whether the conductor
         has an answer for it."""
 
+    def hosts_in(self, cell: str) -> dict[str, str]:
+        """The service host of each server in a cell that is built, as Nova's database has it now."""
+
     def sent(self, scheduler: SimScheduler, message: Message) -> None:
         """The scheduler is about to send a message to an agent."""
 
@@ -323,7 +326,9 @@ class SimScheduler:
         unanswered = frozenset(uuid for uuid in standing if not members[uuid])
         known = {} if error else standing
         gone = effect.known - members.keys()
-        self._reply(ev.GroupAnswered(effect.ask_id, known, error, unanswered, gone, cause=effect.cause))
+        there = {uuid: host for cell in effect.cells for uuid, host in self._listener.hosts_in(cell).items()}
+        hosts = {uuid: host for uuid, host in there.items() if uuid in members.keys() - effect.known}
+        self._reply(ev.GroupAnswered(effect.ask_id, known, error, unanswered, gone, hosts, cause=effect.cause))
 
     def _answer_question(self, effect: ef.AskCandidates | ef.AskFitting | ef.AskConsumer) -> None:
         error = "" if self._placement.up else "Placement is down"

@@ -300,6 +300,11 @@ class World:
         """The members of a server group or label, as Nova's API database has them now."""
         return self.users.members_of(group)
 
+    def hosts_in(self, cell: str) -> dict[str, str]:
+        """The service host of each server in a cell that is built, as Nova's database has it now."""
+        built = ((server, self.nodes.get(server.node)) for server in self.living.values())
+        return {server.uuid: node.host for server, node in built if node is not None and node.cell == cell}
+
     def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
         """An increment changes a row."""
         self.checkers.applied(scheduler, node, before, now)

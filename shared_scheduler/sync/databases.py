@@ -375,6 +375,14 @@ class CellDatabase(_Database):
                 found.setdefault(row["host"], set()).add(row["uuid"])
         return {host: frozenset(uuids) for host, uuids in found.items()}
 
+    def hosts_of(self, servers: Collection[str]) -> dict[str, str]:
+        """Uuid -> service host of those of these servers that have one; a server that moves is where it was, until it
+        has left."""
+        row, parts = _INSTANCES.c, _chunks(sorted(servers))
+        query = sa.select(row.uuid, row.host).where(row.deleted == 0, row.host.is_not(None))
+        found = (one for part in parts for one in self.rows(query.where(row.uuid.in_(part))))
+        return {one["uuid"]: one["host"] for one in found}
+
     def offloaded(self, within: timedelta, limit: int, server: str | None = None) -> tuple[tuple[str, datetime], ...]:
         """Shelved servers without a host and without a task, changed ``within`` this time.
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 
 from shared_scheduler.core.effects import AskCandidates, AskFitting, AskGroup
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.questions import (
     Answered,
+    HostsOf,
     MembersOf,
     MembersUnreadableError,
     PlacementQuestions,
@@ -36,10 +37,11 @@ class QuestionReads:
         revalidator: Revalidator,
         answer: Callable[[Answered], None],
         members_of: MembersOf,
+        hosts_of: HostsOf,
         max_waiting: int = MAX_WAITING,
     ) -> None:
-        """``members_of`` may raise ``DatabaseError``."""
-        self._questions = PlacementQuestions(client, partial(_members, members_of))
+        """``members_of`` and ``hosts_of`` may raise ``DatabaseError``."""
+        self._questions = PlacementQuestions(client, partial(_members, members_of), partial(_hosts, hosts_of))
         self._revalidator = revalidator
         self._answer = answer
         self._max_waiting = max_waiting
@@ -78,6 +80,13 @@ class QuestionReads:
 def _members(read: MembersOf, question: AskGroup) -> Mapping[str, bool]:
     try:
         return read(question)
+    except DatabaseError as error:
+        raise MembersUnreadableError(str(error)) from error
+
+
+def _hosts(read: HostsOf, cell: str, servers: Collection[str]) -> Mapping[str, str]:
+    try:
+        return read(cell, servers)
     except DatabaseError as error:
         raise MembersUnreadableError(str(error)) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from random import Random
 
 from shared_scheduler.core.effects import ReadBuild, RefreshNode
@@ -17,7 +17,7 @@ from shared_scheduler.placement.questions import Question
 from shared_scheduler.sync import read_registry as registry
 from shared_scheduler.sync.bootstrap import Bootstrap, Loaded
 from shared_scheduler.sync.cell_reads import CellReads
-from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase
+from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase, DatabaseError
 from shared_scheduler.sync.decision_reads import DecisionReads
 from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.flight import Key, ReadRequest
@@ -84,7 +84,7 @@ class StateSync:
         )
         self.decision_reads = DecisionReads(self.revalidator, self.fleet, clock)
         self._node_reads = NodeReads(mirror, lambda: self.fleet.cells, agent_speaks_for)
-        self._questions = QuestionReads(client, self.revalidator, submit, api.members_of)
+        self._questions = QuestionReads(client, self.revalidator, submit, api.members_of, self._hosts_of)
         self.revalidator.provide(self._reads(PlacementReads(mirror, self.fleet), sweep))
 
     def _reads(self, placement: PlacementReads, sweep: Callable[[], Iterator[NodeContradicted]]) -> dict[str, Read]:
@@ -166,6 +166,13 @@ class StateSync:
                     self.revalidator.request(ReadRequest(registry.BUILDS, (cell,)))
             case _:
                 self._questions.submit(effect)
+
+    def _hosts_of(self, cell: str, servers: Collection[str]) -> dict[str, str]:
+        """:raises DatabaseError: when the database of the cell cannot be read"""
+        known = self.fleet.cells.get(cell)
+        if known is None:
+            raise DatabaseError(f"cell {cell} was removed or disabled")
+        return known.database.hosts_of(servers)
 
     def stop_polls(self) -> None:
         """From now on, read only what a request under way waits for."""

@@ -100,7 +100,7 @@ class PlacementDriver(SchedulerDriver):
         client = PlacementClient(self.http)
         self._writer = BatchWriter(client, self._events.put, without_nova)
         self._revalidator = Revalidator(self._events.put, sources=[each for each in SOURCES if each.is_on_request])
-        self._questions = QuestionReads(client, self._revalidator, self._events.put, lambda _: {})
+        self._questions = QuestionReads(client, self._revalidator, self._events.put, lambda _: {}, lambda *_: {})
         self._writer.start()
         self._revalidator.start()
 

@@ -15,7 +15,18 @@ from shared_scheduler.core.group_check import (
 )
 from shared_scheduler.decision.request import Group
 from shared_scheduler.protocol.messages import Consumer, Increment, RefusalCode
-from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in, of_kind, only, only_claim, request, taken
+from tests.unit.core.scheduler_driver import (
+    CELL,
+    SchedulerDriver,
+    claims_in,
+    host_of,
+    nodes_of,
+    of_kind,
+    only,
+    only_claim,
+    request,
+    taken,
+)
 
 GROUP = Group("group", "affinity", frozenset({"server-1", "server-5"}))
 SOFT_GROUP = Group("group", "soft-affinity", frozenset({"server-5", "server-9"}))
@@ -341,6 +352,33 @@ def test_where_no_agent_counts_the_members_the_scheduler_asks_placement() -> Non
     # then the server goes to the other
     (again,) = of_kind(ef.WriteAllocation, driver.wait(YIELD_PAUSE_S))
     assert [*again.allocations] != [home]
+
+
+def test_a_member_that_begins_to_leave_a_host_without_an_agent_is_there_until_it_has_left() -> None:
+    driver = SchedulerDriver().without_agents("node-1", "node-2")
+    group = Group("group", "anti-affinity", frozenset({"server-5", "server-9"}))
+    write = only(ef.WriteAllocation, driver.ask(request("server-9", group=group)))
+    (home,) = write.allocations
+    # when Nova has another member there, whose allocations are in the name of its migration
+    ask = group_question(driver.written(write))
+    assert ask.cells == {CELL}
+    answer = ev.GroupAnswered(ask.ask_id, {}, hosts={"server-5": host_of(home)}, cause=ask.cause)
+    (delete,) = of_kind(ef.DeleteAllocation, driver.give(answer))
+    driver.deleted(delete)
+    # then the server goes to the other host
+    (again,) = of_kind(ef.WriteAllocation, driver.wait(YIELD_PAUSE_S))
+    assert [*again.allocations] != [home]
+    # where no member is, as far as Nova knows
+    ask = group_question(driver.written(again))
+    answer = ev.GroupAnswered(ask.ask_id, {}, hosts={"server-5": host_of(home)}, cause=ask.cause)
+    (answered,) = of_kind(ef.Answer, driver.give(answer))
+    assert nodes_of(answered) == [*again.allocations]
+
+
+def test_hosts_of_members_are_read_only_where_no_agent_counts_them() -> None:
+    driver = SchedulerDriver().with_agents("node-1")
+    ask = group_question(placed(driver, driver.ask(request(group=GROUP))))
+    assert ask.cells == frozenset()
 
 
 def test_an_agent_that_counts_the_members_makes_the_check_unnecessary() -> None:

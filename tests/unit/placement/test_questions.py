@@ -6,7 +6,7 @@ from __future__ import annotations
 import queue
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -30,12 +30,21 @@ class Asker:
         self.heard: queue.Queue[Any] = queue.Queue()
         self.revalidator = Revalidator(self.heard.put, sources=[each for each in SOURCES if each.is_on_request])
         self.members: dict[str, dict[str, bool]] = {}
-        self.questions = QuestionReads(world.client, self.revalidator, self.heard.put, self._members_of, **bounds)
+        #: cell -> server -> host
+        self.hosts: dict[str, dict[str, str]] = {}
+        self.questions = QuestionReads(
+            world.client, self.revalidator, self.heard.put, self._members_of, self._hosts_of, **bounds
+        )
 
     def _members_of(self, question: AskGroup) -> dict[str, bool]:
         if question.group not in self.members:
             raise DatabaseError("[api_database] connection: no server answers")
         return self.members[question.group]
+
+    def _hosts_of(self, cell: str, servers: Collection[str]) -> dict[str, str]:
+        if cell not in self.hosts:
+            raise DatabaseError("database_connection of cell cell1: no server answers")
+        return {server: host for server, host in self.hosts[cell].items() if server in servers}
 
     def ask(self, question: Any) -> Any:
         self.questions.submit(question)
@@ -60,6 +69,22 @@ def test_the_members_of_a_group_are_read_before_their_allocations(world: World, 
     # then the one that stands is named, whose request has no answer yet, and the one that has left
     assert (answer.ask_id, answer.standing, answer.error) == ("ask", {standing: frozenset({node})}, "")
     assert (answer.unanswered, answer.gone) == ({standing}, {"left"})
+
+
+def test_the_hosts_of_members_are_read_in_the_cells_that_the_core_names(asker: Asker) -> None:
+    # given a member that leaves a host, and holds nothing in its own name
+    asker.members["group"] = {"moves": True, "own": False}
+    asker.hosts |= {"cell-1": {"moves": "host-1", "own": "host-1", "other": "host-1"}, "cell-2": {"moves": "host-2"}}
+
+    answer = asker.ask(AskGroup("ask", "group", frozenset({"own"}), "req-1", cells=frozenset({"cell-1"})))
+
+    assert (answer.standing, answer.hosts, answer.error) == ({}, {"moves": "host-1"}, "")
+
+
+def test_a_group_is_not_answered_if_a_cell_cannot_be_read(asker: Asker) -> None:
+    asker.members["group"] = {"moves": True}
+    answer = asker.ask(AskGroup("ask", "group", frozenset(), "req-1", cells=frozenset({"cell-1"})))
+    assert answer.error == "database_connection of cell cell1: no server answers"
 
 
 def test_a_group_that_cannot_be_read_is_answered_with_the_reason(asker: Asker) -> None:

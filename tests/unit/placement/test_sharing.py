@@ -39,7 +39,7 @@ def canonical(candidates: Any) -> Canonical:
 
 @pytest.fixture
 def questions(world: World) -> PlacementQuestions:
-    return PlacementQuestions(world.client, lambda group: frozenset())
+    return PlacementQuestions(world.client, lambda group: frozenset(), lambda *_: {})
 
 
 def ours(questions: PlacementQuestions, node: str, query: str, sharing: Sharing) -> Canonical:

@@ -7,7 +7,8 @@ that is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
@@ -33,6 +34,7 @@ from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.write_pace import WritePace
 from shared_scheduler.decision import filtering, pick
+from shared_scheduler.decision.outcome import Decision
 from shared_scheduler.model.resources import plain_allocations
 from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, Increment, Reason, RefusalCode, Verdict
@@ -487,6 +489,24 @@ def move_members_among_near_ties(patch: pytest.MonkeyPatch) -> None:
         return near
 
     patch.setattr(pick, "_near_ties", near_ties)
+
+
+@bug("soft_choice")
+def prefer_near_ties_of_a_host_that_is_not_tried(patch: pytest.MonkeyPatch) -> None:
+    """Near ties are those of the best host, although it is in quarantine or has no room for a claim."""
+
+    def nodes(self: Decision, without: AbstractSet[str] = frozenset()) -> Iterator[str]:
+        return (node for node in real(self) if node not in without)
+
+    real = Decision.nodes
+    patch.setattr(Decision, "nodes", nodes)
+
+
+@bug("anti_affinity")
+def count_only_what_members_hold(patch: pytest.MonkeyPatch) -> None:
+    """A member that leaves a host without an agent, with its allocations in the name of its migration, is forgotten."""
+    real = GroupCheck._members_beside
+    patch.setattr(GroupCheck, "_members_beside", lambda self, choice, others, hosts: real(self, choice, others, {}))
 
 
 @bug("soft_choice")

@@ -69,6 +69,8 @@ SHOWN_BY = {
     "trust_the_members_of_the_request": 40,
     "trust_the_table": 40,
     "delete_what_the_second_try_wrote": 41,
+    "count_only_what_members_hold": 42,
+    "prefer_near_ties_of_a_host_that_is_not_tried": 43,
 }
 #: the quickest world of all, which shows most of the others
 QUICKEST = 19
@@ -88,6 +90,7 @@ def plans() -> Iterator[RunPlan]:
     yield from moving_members_plans()
     yield from yielding_plans()
     yield asked_again(3)
+    yield from broken_seeds_plans()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -234,6 +237,12 @@ def moving_members_plans() -> Iterator[RunPlan]:
 def yielding_plans() -> Iterator[RunPlan]:
     """First members of a soft group yield to each other, and to one on the host of an agent that was late."""
     yield from map(drawn, (84, 13))
+
+
+def broken_seeds_plans() -> Iterator[RunPlan]:
+    """A member leaves a node without an agent while another one goes there; the best host of a member is in quarantine
+    while its near ties have fewer members than others."""
+    yield from map(drawn, (60238, 60457))
 
 
 def broken_by(plan: RunPlan) -> set[str]:

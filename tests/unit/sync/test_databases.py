@@ -55,6 +55,15 @@ def test_the_members_of_a_group_without_those_that_are_deleted(nova: NovaDatabas
     assert nova.api().members_of(of_group("no such group")) == {}
 
 
+def test_the_hosts_of_servers_that_have_one(nova: NovaDatabases) -> None:
+    # given a server on a host, one that is moved from it, one that is not built yet, and one that was deleted
+    built, moves = nova.instance("cmp-1"), nova.instance("cmp-1", task_state="migrating")
+    new, deleted = nova.instance(None), nova.instance("cmp-1", deleted=1)
+    asked = [built, moves, new, deleted, "unknown"]
+    assert nova.cell().hosts_of(asked) == {built: "cmp-1", moves: "cmp-1"}
+    assert nova.cell().hosts_of([]) == {}
+
+
 def test_a_server_in_cell_0_is_no_member_any_more(nova: NovaDatabases) -> None:
     # given a server whose request failed: the conductor has mapped it to cell 0, so it never gets a host
     built, failed = nova.map_server("cell1"), nova.map_server("cell0")

@@ -92,7 +92,7 @@ class Rereads:
         self._hosts = {host.node: host for host in hosts}
         self._revalidator = Revalidator(handle, sources=[each for each in SOURCES if each.is_on_request])
         self._revalidator.provide({NODE: self._node})
-        self._questions = QuestionReads(client, self._revalidator, handle, lambda _: {})
+        self._questions = QuestionReads(client, self._revalidator, handle, lambda _: {}, lambda *_: {})
 
     def start(self) -> None:
         self._revalidator.start()
