@@ -145,6 +145,38 @@ def test_any_message_of_an_unresponsive_agent_makes_it_the_authority_again() -> 
     assert driver.table.freshness("node-1") is Freshness.FRESH
 
 
+def test_an_agent_that_has_answered_is_not_asked_again_for_verdicts_on_earlier_claims() -> None:
+    # given claims one after the other, which the agent never gets
+    driver = SchedulerDriver().with_agents("node-1")
+    for number in range(3):
+        only_claim(driver.ask(request(f"lost-{number}")))
+        driver.wait(0.1)
+    # when the first one gets no verdict, then the agent is asked for its state
+    assert resyncs_in(driver.wait(2.75)) == ["node-1"]
+    # when it answers, then the missing verdicts on the others are no news
+    driver.hear(snapshot("node-1", sequence=2))
+    assert resyncs_in(driver.wait(0.3)) == []
+    assert driver.table.freshness("node-1") is Freshness.FRESH
+    # but one on a claim that began after the question
+    only_claim(driver.ask(request("new")))
+    assert resyncs_in(driver.wait(3.0)) == ["node-1"]
+    assert driver.table.freshness("node-1") is Freshness.STALE
+
+
+def test_an_agent_that_has_not_answered_is_asked_again_for_verdicts_on_earlier_claims() -> None:
+    # given an agent that hears nothing, and its heartbeats
+    driver = SchedulerDriver().with_agents("node-1")
+    for number in range(2):
+        only_claim(driver.ask(request(f"lost-{number}")))
+        driver.wait(0.1)
+    assert resyncs_in(driver.wait(2.85)) == ["node-1"]
+    # when a heartbeat comes instead of the answer
+    driver.hear(heartbeat(driver))
+    # then the next missing verdict is news
+    assert resyncs_in(driver.wait(0.1)) == ["node-1"]
+    assert driver.table.freshness("node-1") is Freshness.STALE
+
+
 def in_the_past(claim: Claim) -> Verdict:
     """The word of an agent whose memory is lost and whose clock was set back."""
     return Verdict(claim.claim_id, claim.node, 3, False, Reason("expired", {"epoch": 3}), 0)
