@@ -357,10 +357,11 @@ class AgentLate(Fact):
 @dataclass(frozen=True, slots=True)
 class LateVerdict(Fact):
     """The agent of a node answered a claim that had been released; ``came``: False if it did not answer one that had
-    ended as LATE."""
+    ended as LATE, which ``began_s``."""
 
     node: str
     came: bool
+    began_s: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -613,7 +614,7 @@ class Claims:
             self._give_up(step, claim, ClaimState.TIMED_OUT)
         else:
             del self._late[claim_id]
-            step.tell(LateVerdict(claim.intent.node, came=False))
+            step.tell(LateVerdict(claim.intent.node, came=False, began_s=claim.began_s))
 
     def undelivered(self, step: Step, claim_id: str) -> None:
         """End a claim whose cast the broker has returned, because no agent is connected.

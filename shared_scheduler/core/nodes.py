@@ -4,9 +4,11 @@
 The freshness of a row follows from its window, and from two states that only the core knows:
 
 *unresponsive*  The agent gave no verdict on a claim, judged it in a past epoch, or is not connected: the
-                broker has returned what was cast to it.  Its row is stale (not chosen) until a message of the
-                agent arrives.  If that takes too long, the agent counts as silent although no heartbeat is
-                overdue yet.
+                broker has returned what was cast to it.  It is asked for a snapshot, and its row is stale (not
+                chosen) until a message of the agent arrives.  If that takes too long, the agent counts as silent
+                although no heartbeat is overdue yet.  A snapshot that arrives after the question also answers for
+                all claims that began before it, whose verdicts were lost in the same way: so one agent is asked at
+                most once within ``verdict_timeout_s``, however many verdicts are missing.
 *quarantined*   The node refused several claims in a row.  It is chosen last for a while.
 
 =====================================  ===========  =========================================
@@ -146,6 +148,9 @@ class Node:
     is_listed: bool = False
     unresponsive: bool = False
     unresponsive_for_long: bool = False
+    #: when the agent was asked for its state last, and when it had been asked before its newest snapshot arrived
+    asked_s: float = float("-inf")
+    answered_s: float = float("-inf")
     #: increments that were applied since the last record of the node
     increments: int = 0
     #: the epoch in which a message named ``host`` last
@@ -250,7 +255,7 @@ class Nodes:
         if not known.is_listed and not (of_past and known.host):  # a message of a past epoch moves no host
             known.host = _host_in(message) or known.host
         if known.window.heard_at_s > heard_s:
-            self._heard(known)
+            self._heard(known, message)
         if of_past and isinstance(message, Heartbeat):
             self._heard_past(known, message.epoch, step.now)
         self._carry_out(step, known, outcome)
@@ -327,7 +332,9 @@ class Nodes:
             node, self._rng, self._bucket, self._times, self.window_counters, patient_until_s, self._in_flight
         )
 
-    def _heard(self, known: Node) -> None:
+    def _heard(self, known: Node, message: NodeMessage) -> None:
+        if isinstance(message, Snapshot):
+            known.answered_s = known.asked_s
         known.unresponsive = known.unresponsive_for_long = False
         self._timers.cancel(("unresponsive", known.node))
 
@@ -485,11 +492,12 @@ class Nodes:
 
     # -- corrections because of claims
 
-    def verdict_missed(self, step: Step, node: str) -> None:
-        """Ask an agent that gave no verdict on a claim for its state."""
+    def verdict_missed(self, step: Step, node: str, began_s: float) -> None:
+        """Ask an agent that gave no verdict on a claim for its state, unless it has answered such a question since the
+        claim ``began_s``."""
         self.counters["verdicts_missed"] += 1
         known = self._nodes.get(node)
-        if known is not None:
+        if known is not None and known.answered_s <= began_s:
             self._leave_alone(step, known, ResyncWish(0, 0))
 
     def agent_gone(self, step: Step, node: str) -> None:
@@ -524,6 +532,7 @@ class Nodes:
         self._timers.set(("unresponsive", known.node), wait_until_s)
         self._show(known)
         if self._bucket.take(step.now):
+            known.asked_s = step.now
             self._ask(step, known, wish)
 
     def on_unresponsive_timer(self, step: Step, node: str) -> None:

@@ -559,7 +559,7 @@ class Requests:
             instance.out[node] = Reason(NO_VERDICT)
         elif ending == ClaimState.TIMED_OUT:
             instance.out[node] = Reason(NO_VERDICT)
-            self._nodes.verdict_missed(step, node)
+            self._nodes.verdict_missed(step, node, claim.began_s)
         elif ending == ClaimState.NOT_WRITTEN:
             code = claim.write_code or WriteCode.UNREACHABLE
             if code != WriteCode.NEVER_SENT:  # which says nothing about the host

@@ -403,5 +403,5 @@ class SchedulerCore:
                 self.requests.agent_late(step, claim)
             case LateVerdict(node, came=True):
                 self.quarantine.claim_judged(node)
-            case LateVerdict(node):
-                self.nodes.verdict_missed(step, node)
+            case LateVerdict(node, began_s=began_s):
+                self.nodes.verdict_missed(step, node, began_s)

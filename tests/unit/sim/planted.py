@@ -91,6 +91,13 @@ def never_ask(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Nodes, "_ask", lambda self, step, known, wish: None)
 
 
+@bug("few_snapshots")
+def ask_for_each_missing_verdict(patch: pytest.MonkeyPatch) -> None:
+    """An agent is asked for its state for each verdict that is missing, although it has just answered."""
+    real = Nodes.verdict_missed
+    patch.setattr(Nodes, "verdict_missed", lambda self, step, node, _began_s: real(self, step, node, float("inf")))
+
+
 # -- the pipe
 
 

@@ -39,7 +39,7 @@ SHOWN_BY = {
     "end_a_claim_twice": 9,
     "judge_without_groups": 9,
     "know_nothing_of_groups": 9,
-    "never_read_consumers_that_left": 9,
+    "never_read_consumers_that_left": 26,
     "insist_at_once": 13,
     "answer_twice": 17,
     "ignore_deadlines": 17,
@@ -64,13 +64,14 @@ SHOWN_BY = {
     "check_soft_groups_once": 39,
     "offer_alternates_of_any_cell": 33,
     "trust_the_traits_of_the_row": 33,
-    "count_what_may_yield": 40,
+    "count_what_may_yield": 44,
     "pass_over_late_agents_after_a_yield": 40,
     "trust_the_members_of_the_request": 40,
-    "trust_the_table": 40,
+    "trust_the_table": 44,
     "delete_what_the_second_try_wrote": 41,
     "count_only_what_members_hold": 42,
     "prefer_near_ties_of_a_host_that_is_not_tried": 43,
+    "ask_for_each_missing_verdict": 44,
 }
 #: the quickest world of all, which shows most of the others
 QUICKEST = 19
@@ -224,7 +225,7 @@ def near_tie_plans() -> Iterator[RunPlan]:
 def moving_members_plans() -> Iterator[RunPlan]:
     """Members of groups move, half of them two at once."""
     yield RunPlan(
-        seed=23,
+        seed=1,
         duration_s=8.0,
         sizes=Sizes(nodes=5, schedulers=3, merged_moves=MOVES, heartbeat_interval_s=2.0),
         workload=Workload(rate_per_s=6.0, lifetime_s=30.0, grouped=0.7, flavors=FLAVORS[:1]),
@@ -241,8 +242,8 @@ def yielding_plans() -> Iterator[RunPlan]:
 
 def broken_seeds_plans() -> Iterator[RunPlan]:
     """A member leaves a node without an agent while another one goes there; the best host of a member is in quarantine
-    while its near ties have fewer members than others."""
-    yield from map(drawn, (60238, 60457))
+    while its near ties have fewer members than others; a scheduler misses many verdicts."""
+    yield from map(drawn, (60238, 60457, 60049))
 
 
 def broken_by(plan: RunPlan) -> set[str]:
