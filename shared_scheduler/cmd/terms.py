@@ -306,6 +306,9 @@ COUNTERS = TermGroup(
     "resyncs_delayed": "Resync requests that had to wait for the rate limit.",
     "epochs_given_up": "Epochs so high that no agent has them, given up after a silence: somebody sends messages in "
                        "the name of agents. Configure signing.",
+    "epochs_in_doubt": "New epochs after which the one before was heard again, so that the agent was asked which one "
+                       "is its last: late messages, or an agent that has lost its state directory while its clock "
+                       "was set back.",
     "asked_whether_there": "Agents whose heartbeat was overdue and that were asked whether they are there.",
     "silences": "Agents that were not heard for agent_silent_after_s.",
 })  # fmt: skip

@@ -14,6 +14,11 @@ agent for a resync.  It never applies messages out of order and never skips a mi
   sequence of the copy and was not compared before, or not for ``verify_again_s``.
 * A newer epoch, in any message, makes the copy useless; a snapshot is needed.  Until it arrives, increments are held,
   because they may follow it.  Messages of an older epoch change nothing.
+* Epochs tell two runs of an agent apart, but not which of them is the last: an agent that has lost its memory while its
+  clock was set back goes on in an older epoch, and a late message of the run that it has forgotten is newer.  So if the
+  epoch that was followed before the present one is heard again, except by its Leave, the agent is asked for what
+  follows the copy.  In our epoch it answers with a replay or a heartbeat, in an older one it exceeds ours.  As soon as
+  a message of our epoch follows one of the epoch before, the other messages of that one are only late.
 * A snapshot covers everything up to its sequence.  A snapshot that is older than the copy, or older than the copy that
   the caller has dropped, is ignored.
 * Requests for a resync: one is in flight for each node.  It is repeated after ``resync_timeout_s`` plus exponential
@@ -145,6 +150,7 @@ class WindowCounters:
     asked_whether_there: int = 0
     silences: int = 0
     epochs_given_up: int = 0
+    epochs_in_doubt: int = 0
 
     def as_dict(self) -> dict[str, int]:
         """Name -> count, for metrics."""
@@ -234,8 +240,10 @@ class MessageWindow:
         "_distrusted",
         "_dropped_at",
         "_early",
+        "_epoch_before",
         "_gap_ends_s",
         "_heard_at_s",
+        "_in_doubt",
         "_in_flight",
         "_mismatches",
         "_newest",
@@ -281,6 +289,8 @@ class MessageWindow:
         self._newest = 0  # the highest sequence of this epoch that is known to exist
         self._dropped_at = 0  # the sequence of the copy when it was dropped
         self._closed_epoch = 0  # the agent sent a Leave; messages of this epoch are ignored
+        self._epoch_before = 0  # the epoch that was followed before; 0 if it is over
+        self._in_doubt = False  # whether that one was heard after all messages of ours
         self._verified: tuple[int, int] | None = None  # (sequence, digest) that were equal ...
         self._verify_again_s = 0.0  # ... and need no comparison until then
         self._heard_at_s = float("-inf")
@@ -355,6 +365,8 @@ class MessageWindow:
         if message.epoch < self.epoch or message.epoch <= self._closed_epoch:
             return self._take_old_epoch(message, now, own_digest)
         self._heard_at_s, self._overdue_asks = now, 0
+        if self._in_doubt and message.epoch == self.epoch:
+            self._epoch_before, self._in_doubt = 0, False
         applied: tuple[Snapshot | Increment, ...] = ()
         match message:
             case Increment():
@@ -546,6 +558,8 @@ class MessageWindow:
         self.counters.old_epochs += 1
         silent_at_s = self._heard_at_s + self._times.silent_after_s
         speaks_for_itself = isinstance(message, Heartbeat | Hello)
+        if self.phase is not WindowPhase.SILENT and message.epoch == self._epoch_before:
+            return self._hear_epoch_before(message, now)
         if self.phase is not WindowPhase.SILENT or now < silent_at_s or not speaks_for_itself:
             return NOTHING
         if max(self.epoch, self._closed_epoch) > limits.EPOCH_ASKED_MAX >= message.epoch:
@@ -555,12 +569,21 @@ class MessageWindow:
         surpass = self.epoch + 1 if self._closed_epoch == self.epoch else self.epoch
         return self._ask_to_surpass(surpass, now)
 
-    def _ask_to_surpass(self, epoch: int, now: float) -> Outcome:
+    def _hear_epoch_before(self, message: NodeMessage, now: float) -> Outcome:
+        """Ask which of the two epochs is of the last run of the agent."""
+        if isinstance(message, Leave):
+            self._epoch_before, self._in_doubt = 0, False
+            return NOTHING
+        self.counters.epochs_in_doubt += not self._in_doubt
+        self._in_doubt = True
+        return NOTHING if now < self._patient_until_s else self._ask_to_surpass(self.epoch, now, self.sequence or 0)
+
+    def _ask_to_surpass(self, epoch: int, now: float, after_sequence: int = 0) -> Outcome:
         if now < self._surpass_again_s or not self._bucket.take(now):
             return NOTHING  # its next heartbeat will follow
         self._surpass_again_s = now + self._times.resync_timeout_s
         self.counters.resyncs_asked += 1
-        return Outcome(resync=ResyncWish(epoch, 0))
+        return Outcome(resync=ResyncWish(epoch, after_sequence))
 
     def _stays_behind(self, heartbeat: Heartbeat, now: float) -> bool:
         """Whether only heartbeats of older sequences than the copy's have arrived for ``BEHIND_S``."""
@@ -584,6 +607,7 @@ class MessageWindow:
         assert epoch > self.epoch, "an epoch only grows"
         if self.epoch:
             self.counters.new_epochs += 1
+        self._epoch_before, self._in_doubt = (0 if self.epoch == self._closed_epoch else self.epoch), False
         self.epoch = epoch
         self.sequence = None
         self._dropped_at = 0

@@ -314,10 +314,13 @@ class Checkers:
     def _check_promises(self, scheduler: SimScheduler, node: str) -> None:
         """Resources promised to a server that exists or will exist are always counted in the scheduler's own row.
 
-        Only while an agent is not ready, and reports this, they may be missing: its node is not selected then.
+        Only while an agent is not ready, and reports this, they may be missing: its node is not selected then.  And as
+        long as the row is of a run that the agent has forgotten, because a late message of that run came to a scheduler
+        that has known no earlier one (``protocol/window.py``): the agent refuses what is decided on that row.
         """
-        view = scheduler.core.table.view(node)
-        if view.leaves.get(AGENT_READY) is False:
+        view, newest = scheduler.core.table.view(node), self.newest_of(node)
+        is_of_forgotten_run = newest is not None and scheduler.core.table.version(node).epoch > newest.epoch
+        if view.leaves.get(AGENT_READY) is False or is_of_forgotten_run:
             return
         promised = self._promised.get((scheduler.name, node), {})
         on_node = self._world.placement.consumers_of(node)
