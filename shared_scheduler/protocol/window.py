@@ -570,13 +570,17 @@ class MessageWindow:
         return self._ask_to_surpass(surpass, now)
 
     def _hear_epoch_before(self, message: NodeMessage, now: float) -> Outcome:
-        """Ask which of the two epochs is of the last run of the agent."""
+        """Ask which of the two epochs is of the last run of the agent.
+
+        Without a copy the window asks for a snapshot anyway, so this follows only if that does not help."""
         if isinstance(message, Leave):
             self._epoch_before, self._in_doubt = 0, False
             return NOTHING
         self.counters.epochs_in_doubt += not self._in_doubt
         self._in_doubt = True
-        return NOTHING if now < self._patient_until_s else self._ask_to_surpass(self.epoch, now, self.sequence or 0)
+        if now < self._patient_until_s or (self.sequence is None and not self._asks):
+            return NOTHING
+        return self._ask_to_surpass(self.epoch, now, self.sequence or 0)
 
     def _ask_to_surpass(self, epoch: int, now: float, after_sequence: int = 0) -> Outcome:
         if now < self._surpass_again_s or not self._bucket.take(now):
