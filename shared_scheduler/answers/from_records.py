@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
+from shared_scheduler.answers.held_room import with_projects
 from shared_scheduler.answers.host_facts import facts
 from shared_scheduler.answers.shapes import HostEvent, Reasons, RecordEntry, Why, WhyNot
 from shared_scheduler.records.joined_ends import lacks_asker, with_askers
@@ -30,7 +31,7 @@ from shared_scheduler.records.store import (
     host_name,
     near_name,
 )
-from shared_scheduler.records.story import story_of
+from shared_scheduler.records.story import Story, story_of
 
 #: Records that ``reasons`` reads at most, the newest ones.
 COUNTED_MAX = 5_000
@@ -50,13 +51,18 @@ STEPS = 48
 
 def why(store: Store, name: str) -> Why | None:
     """The story of a request, a global request or a server; None if there is no record of it."""
-    story = story_of(store, name)
+    story = _told(store, name)
     return None if story is None else cast(Why, story.as_dict())
+
+
+def _told(store: Store, name: str) -> Story | None:
+    story = story_of(store, name)
+    return None if story is None else replace(story, records=tuple(with_projects(store, story.records)))
 
 
 def why_not(store: Store, name: str, host: str) -> list[WhyNot] | None:
     """Why a server is not on a host, oldest first; None if there is no record of the server."""
-    story = story_of(store, name)
+    story = _told(store, name)
     if story is None:
         return None
     return [
@@ -107,7 +113,7 @@ def _servers(records: Iterable[Record]) -> list[str]:
 def story(store: Store, host: str, count: int) -> list[HostEvent]:
     """What the newest ``count`` records of a host say of it, oldest first; those that a scheduler repeats are one."""
     found = [record for _, record in in_order([*store.find(host_name(host)), *store.find(near_name(host))])]
-    known = with_askers_of(store, cast(list[RecordEntry], found))
+    known = with_askers_of(store, cast(list[RecordEntry], with_projects(store, found)))
     return [event for same in _repeated(cast(list[Record], known))[-count:] for event in _events(same, host)]
 
 

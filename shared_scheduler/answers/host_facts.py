@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from shared_scheduler.answers.held_room import held_text
 from shared_scheduler.records.amounts import NO_ROOM, amount, unit_of
 from shared_scheduler.records.store import AGENT, BUILD, COMPARISON, DECISION, NODE, Record
 from shared_scheduler.records.story import FILTERED
@@ -97,6 +98,7 @@ def words(texts: Iterable[str]) -> Iterator[str]:
     """The codes and other words of such sentences that a reader may not know."""
     for text in texts:
         yield from re.findall(r"(?:rejected|tried): (\w+)", text)
+        yield from re.findall(r"^(held) by ", text)
         yield from re.findall(r"\b(state) at epoch \d+", text)
 
 
@@ -174,6 +176,7 @@ def _tried(record: Record, host: str, decision: int) -> Iterator[str]:
     for attempt in tries_after(record, decision):
         if attempt["host"] == host:
             yield f"tried: {outcome(attempt)}"
+            yield from (f"held {text}" for text in [held_text(attempt)] if text)
 
 
 def _answered(record: Record, host: str) -> Iterator[str]:

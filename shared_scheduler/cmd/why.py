@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shared_scheduler.answers import from_records
+from shared_scheduler.answers.held_room import held_text
 from shared_scheduler.answers.host_facts import outcome, rejection, tries_after, unknown_kind, values
 from shared_scheduler.answers.next_steps import end_of_alternates, next_steps, unknown_causes
 from shared_scheduler.answers.shapes import FAULT, UNFINISHED, NovaEvent, Why
@@ -99,6 +100,7 @@ def words(story: Why) -> Iterator[str]:
             yield from ["weights"] * bool(counts.get("best"))
         yield from ["state"] * any(one.get("source") == AGENT for one in record.get("near", ()))
         yield from (attempt["outcome"] for attempt in record.get("attempts", ()))
+        yield from ["held"] * any(one.get("held") for one in record.get("attempts", ()))
         for name in ("verdict", "write"):
             yield from [name] * any(one.get(f"{name}_ms") is not None for one in record.get("attempts", ()))
         yield from (name for name in PHASES if record.get("timings_ms", {}).get(name))
@@ -167,9 +169,9 @@ def _decision(record: Record) -> Iterator[str]:
         yield f"  decided   {passed(counts)}"
         if counts["best"]:
             yield "  weights   " + "; ".join(_weights(counts["best"]))
-        yield from map(_attempt, tries_after(record, number))
+        yield from _attempts(record, number)
     yield from (f"  host      {one['host']}: {rejection(one)}" for one in record.get("near", ()))
-    yield from map(_attempt, tries_after(record, 0))
+    yield from _attempts(record, 0)
     for uuid, hosts in zip(record["asked"]["instances"], record["answer"], strict=False):
         alternates = f"; alternates {', '.join(hosts[1:])}" if hosts[1:] else ""
         yield f"  answer    {uuid} on {hosts[0]}{alternates}"
@@ -236,6 +238,12 @@ def _asked(asked: Any) -> str:
 def _rejected(reasons: Any) -> str:
     ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
     return "; rejected: " + ", ".join(f"{count} {code}" for code, count in ordered) if ordered else ""
+
+
+def _attempts(record: Record, decision: int) -> Iterator[str]:
+    for attempt in tries_after(record, decision):
+        yield _attempt(attempt)
+        yield from (f"  held      {attempt['host']}: {text}" for text in [held_text(attempt)] if text)
 
 
 def _attempt(attempt: Any) -> str:

@@ -8,15 +8,17 @@ returns ``CandidatesWanted``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import chain
 from typing import Any, Protocol
 
+from shared_scheduler.core.claims import OpenClaim
 from shared_scheduler.core.effects import Choice, FailureCode
 from shared_scheduler.core.events import Candidate, WriteCode
+from shared_scheduler.core.held_room import NOBODY, held_room
 from shared_scheduler.core.known_groups import claim_group, with_known_members
 from shared_scheduler.core.request_state import NO_VERDICT, InstancePlacement, InstanceState, RequestState
 from shared_scheduler.core.verdict_limit import FIRST_S
@@ -29,7 +31,7 @@ from shared_scheduler.decision.spread_request import with_spreading
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.limits import AMOUNT_MAX
-from shared_scheduler.protocol.messages import ClaimGroup, Consumer, Reason, RefusalCode
+from shared_scheduler.protocol.messages import ClaimGroup, Consumer, Leaf, Reason, RefusalCode
 from shared_scheduler.table.host_table import HostTable
 
 
@@ -279,6 +281,10 @@ class Planner:
         if node not in self._table:
             return Reason("gone")
         return self._verify(state, self._request_for(state, instance), instance, node, candidates)
+
+    def held_room(self, state: RequestState, claim: OpenClaim, outcome: str) -> Mapping[str, Leaf]:
+        """Who holds the room of a node that has refused a claim, if the record of the request may still tell it."""
+        return held_room(self._table, claim, outcome) if state.journal.names_holders else NOBODY
 
     def service_accepts(self, host: str) -> bool:
         """Whether the nova-compute service of a host is known to accept servers."""

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from shared_scheduler.core.claims import ClaimState, OpenClaim
 from shared_scheduler.core.effects import Choice, FailureCode
+from shared_scheduler.core.held_room import NOBODY
 from shared_scheduler.decision.pipeline import Decision, OncePerRequestFilters
 from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, asked_of
 from shared_scheduler.decision.request import Request
@@ -18,6 +19,8 @@ from shared_scheduler.table.host_view import HostView
 #: the maximum numbers of decisions and attempts in one record
 DECISIONS_MAX = 64
 ATTEMPTS_MAX = 128
+#: the first attempts of a record, which tell who held the room
+ATTEMPTS_WITH_HOLDERS_MAX = 16
 #: of the detail of one attempt, which a host may make as long as a message
 DETAIL_MAX_CHARS = 4096
 
@@ -51,8 +54,13 @@ class Journal:
         """Add a host that one of Nova's own filters refused."""
         self._tried(Attempt(instance, view.node, view.host, reason.code, reason.detail, *view.version))
 
-    def claim_went(self, claim: OpenClaim, outcome: str) -> None:
-        """Add a claim that was written or that failed."""
+    @property
+    def names_holders(self) -> bool:
+        """Whether the next attempt may still tell who held the room of its host."""
+        return len(self.attempts) < ATTEMPTS_WITH_HOLDERS_MAX
+
+    def claim_went(self, claim: OpenClaim, outcome: str, held: Mapping[str, Leaf] = NOBODY) -> None:
+        """Add a claim that was written or that failed; ``held``: who had the room, see ``Attempt``."""
         intent = claim.intent
         detail = _bounded(claim.reason.detail) if claim.reason is not None else {}
         if claim.write_detail:
@@ -69,6 +77,7 @@ class Journal:
                 _milliseconds(claim.began_s if intent.by_agent else None, claim.judged_s),
                 _milliseconds(claim.writing_s, claim.answered_s),
                 claim.claim_id,
+                held=held,
             )
         )
 

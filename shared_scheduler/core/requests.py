@@ -507,7 +507,8 @@ class Requests:
         state, instance = self._instance_of(claim)
         step.trigger = claim.cause
         instance.reopen()
-        state.journal.claim_went(claim, outcome_of(claim, ending))
+        outcome = outcome_of(claim, ending)
+        state.journal.claim_went(claim, outcome, self._planner.held_room(state, claim, outcome))
         self._learn(step, instance, claim, ending)
         if state.phase == RequestPhase.FAILING:
             self._fail_if_clean(step, state)

@@ -62,6 +62,8 @@ class Attempt:
     #: identifies the messages of the claim and the log lines of the agent; empty: no claim
     claim_id: str = ""
     after_decisions: int = 0
+    #: after a refusal for lack of room, who held it (``core/held_room.py``)
+    held: Mapping[str, Leaf] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

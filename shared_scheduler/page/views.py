@@ -10,6 +10,7 @@ from jinja2 import ChainableUndefined, Environment, PackageLoader
 from markupsafe import Markup
 
 from shared_scheduler.answers.from_records import is_failure
+from shared_scheduler.answers.held_room import held_text
 from shared_scheduler.answers.host_facts import origin, values
 from shared_scheduler.answers.next_steps import next_steps, unknown_causes
 from shared_scheduler.answers.shapes import Fleet, FleetHost, Reasons, RecordEntry
@@ -45,7 +46,7 @@ class Views:
         )  # fmt: skip
         self._jinja.filters.update(moment=second, number=_number, values=values, iso=iso, percent=_percent,
                                    origin=origin, places=enumerate, capitalize_first=_capitalized,
-                                   counts_first=counts_first)  # fmt: skip
+                                   counts_first=counts_first, held=held_text)  # fmt: skip
         self._jinja.globals.update(GOOD=GOOD, BUILD=BUILD, DECISION=DECISION, KINDS=KINDS, is_failure=is_failure)
         self.pages: Mapping[str, Callable[[Fields], str]] = {
             "/": self._fleet, "/records": self._records, "/reasons": self._reasons, "/why": self._why,

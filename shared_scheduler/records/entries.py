@@ -62,7 +62,7 @@ def entry(record: DecisionRecord, scheduler: str, at_s: float, near: Near = NOTH
         "missing": {code: list(span) for code, span in near.missing.items()},
         "asked": record.asked,
         "decisions": [{**_fields(one), "best": list(map(_fields, one.best))} for one in record.decisions],
-        "attempts": list(map(_fields, record.attempts)),
+        "attempts": [_attempt_entry(one) for one in record.attempts],
         "answer": list(map(list, record.answer)),
         "timings_ms": record.timings_ms,
     }
@@ -71,6 +71,14 @@ def entry(record: DecisionRecord, scheduler: str, at_s: float, near: Near = NOTH
 def _fields(one: DecisionCounts | Weighed | Attempt | Asker) -> dict[str, Any]:
     """The fields as they are; ``dataclasses.asdict`` copies what they hold, and takes ten times as long."""
     return {name: getattr(one, name) for name in one.__slots__}
+
+
+def _attempt_entry(attempt: Attempt) -> dict[str, Any]:
+    """An attempt; few of them tell who held the room."""
+    found = _fields(attempt)
+    if not attempt.held:
+        del found["held"]
+    return found
 
 
 def build_entry(build: RecordBuild, asker: Asker, scheduler: str, at_s: float) -> dict[str, Any]:

@@ -12,6 +12,8 @@ AT_MAX_S = 253_402_300_799
 
 NUMBER = (int, float)
 SIDE = {"hosts": [str], "error": str}
+HELD = {"servers": int, "pending": int, "amounts": {str: int},
+        "largest": [{"server": str, "amounts": {str: int}, "pending": bool, "project_id": str}]}  # fmt: skip
 BEST = {"host": str, "weight": NUMBER, "epoch": int, "sequence": int, "shares": {str: NUMBER}}
 #: The types of fields that commands use; a record may have fewer fields, and others.  A tuple: one of these types; a
 #: list: all entries are like this; a mapping from ``str``: all values are like this.
@@ -21,7 +23,8 @@ SHAPE: Mapping[str, Any] = {
     "asked": {"instances": [str], "forms": [{"resources": {str: int}}], "user_id": str},
     "decisions": [{"hosts": int, "survivors": int, "reasons": {str: int}, "best": [BEST]}],
     "attempts": [{"host": str, "outcome": str, "detail": dict,
-                  "verdict_ms": (*NUMBER, type(None)), "write_ms": (*NUMBER, type(None)), "after_decisions": int}],
+                  "verdict_ms": (*NUMBER, type(None)), "write_ms": (*NUMBER, type(None)), "after_decisions": int,
+                  "held": HELD}],
     "near": [{"host": str, "code": str, "detail": dict, "epoch": int, "sequence": int, "source": str,
               "age_s": (*NUMBER, type(None))}],
     "missing": {str: [NUMBER]}, "source": str, "answer": [[str]],
