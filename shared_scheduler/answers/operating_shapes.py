@@ -34,6 +34,14 @@ class SecondAgent(TypedDict):
     other_host: str
 
 
+class SilentAgent(TypedDict):
+    """A node whose agent was heard since this scheduler started, and does not report now."""
+
+    node: str
+    host: str
+    heard_ago_s: float | None
+
+
 class Releases(TypedDict):
     """Release -> number of programs that run it."""
 
@@ -45,7 +53,8 @@ class Status(TypedDict):
     """The state of one scheduler.
 
     ``freshness``: freshness -> nodes; ``in_flight``: requests under way; ``cells``: uuid of a cell -> its connection;
-    ``counters``: name -> events since the start.
+    ``counters``: name -> events since the start.  ``agents_silent``: number of nodes whose agents were heard and are
+    not now; ``silent_agents``: those that have been silent for the longest time.
     """
 
     scheduler: str
@@ -54,6 +63,8 @@ class Status(TypedDict):
     nodes: int
     freshness: dict[str, int]
     quarantined: list[str]
+    agents_silent: NotRequired[int]
+    silent_agents: NotRequired[list[SilentAgent]]
     second_agents: NotRequired[list[SecondAgent]]
     claims_open: int
     claims_watched: NotRequired[int]
@@ -67,6 +78,7 @@ class Status(TypedDict):
 class Node(TypedDict):
     """One node as a scheduler knows it.  ``why_not``: empty if no reason is known; ``used``: resource class -> amount.
 
+    ``agent``: ``heard``; ``silent``, heard once and not now; or ``none``, never heard.
     ``outstanding``: servers that an agent has not confirmed; ``pending``: claims of the node.
     """
 
@@ -74,6 +86,7 @@ class Node(TypedDict):
     host: str
     cell: str
     freshness: str
+    agent: NotRequired[Literal["heard", "silent", "none"]]
     epoch: int
     sequence: int
     heard_ago_s: float | None

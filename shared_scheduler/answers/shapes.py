@@ -116,13 +116,15 @@ class Use(TypedDict):
 
 
 class FleetHost(TypedDict):
-    """One node.  ``lag``: messages that are known to exist and not applied; ``why_not``: empty if choosable."""
+    """One node.  ``lag``: messages that are known to exist and not applied; ``why_not``: empty if choosable;
+    ``agent``: ``heard``; ``silent``, heard once and not now; or ``none``, never heard."""
 
     host: str
     node: str
     cell: str
     freshness: str
     state: str
+    agent: NotRequired[Literal["heard", "silent", "none"]]
     lag: int
     heard_ago_s: float | None
     why_not: str
@@ -138,10 +140,11 @@ class Fleet(TypedDict):
 
 
 class LaggingHost(TypedDict):
-    """A node whose messages are missing or that was not heard for long."""
+    """A node whose messages are missing, or whose agent is silent."""
 
     host: str
     state: str
+    agent: NotRequired[Literal["heard", "silent", "none"]]
     lag: int
     heard_ago_s: float | None
 
@@ -150,7 +153,8 @@ class Load(TypedDict):
     """What one scheduler does.  Counts are those since its start.
 
     ``clock_s``: the clock of the scheduler; the difference of two loads is the time between them.  ``windows``: state
-    of a window -> nodes.  ``lags``: at most so many messages behind -> nodes.  ``queues``: what waits.
+    of a window -> nodes.  ``lags``: at most so many messages behind -> nodes; those without an agent that reports are
+    in ``silent`` or ``without_agent``.  ``queues``: what waits.
     """
 
     scheduler: str

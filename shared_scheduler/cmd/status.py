@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shared_scheduler.answers.times import timed
@@ -26,10 +26,12 @@ from shared_scheduler.service import admin
 TERMS = (
     terms.FRESHNESS, terms.NOT_CHOOSABLE, terms.COLUMNS, terms.READS, terms.FOREIGN_CHANGES, terms.COUNTERS,
 )  # fmt: skip
-NODE_COLUMNS = ("host", "freshness", "choosable", "why_not", "sequence", "heard_ago_s", "outstanding", "pending",
-                "used")  # fmt: skip
+NODE_COLUMNS = ("host", "freshness", "agent", "choosable", "why_not", "sequence", "heard_ago_s", "outstanding",
+                "pending", "used")  # fmt: skip
 READ_COLUMNS = ("source", "of", "key", "every_s", "decision_waits", "refusal_waits", "keys", "oldest_s", "due",
                 "failing", "reads", "failures", "ms_each", "queries_each", "rows_each")  # fmt: skip
+#: silent agents in the line of the summary; ``--nodes`` shows all
+SILENT_SHOWN_MAX = 5
 FOREIGN_COLUMNS = ("seen_at", "consumer", "seen_by", "before", "after")
 
 
@@ -95,11 +97,21 @@ def _summary(answer: dict[str, Any]) -> str:
     ]
     if answer["quarantined"]:
         lines.append(f"  quarantine {', '.join(answer['quarantined'])}")
+    if answer.get("agents_silent"):
+        lines.append(f"  silent     {_silent(answer['agents_silent'], answer['silent_agents'])}")
     lines += [
         f"  TWO AGENTS node {one['node']} of host {one['host']}: an agent of host {one['other_host']} speaks for it too"
         for one in answer.get("second_agents", ())
     ]
     return "\n".join(map(printable, [*lines, *_counters(answer["counters"])]))
+
+
+def _silent(count: int, named: Sequence[Mapping[str, Any]]) -> str:
+    """``2 agents were heard and are not now: c3 (310 s ago), c7 (95 s ago)``."""
+    told = ", ".join(f"{one['host']} ({one['heard_ago_s']:.0f} s ago)" for one in named[:SILENT_SHOWN_MAX])
+    left = count - len(named[:SILENT_SHOWN_MAX])
+    who = "1 agent was heard and is not now" if count == 1 else f"{count} agents were heard and are not now"
+    return f"{who}: {told}" + (f" and {left} more (status --nodes)" if left else "")
 
 
 def _counters(counters: Mapping[str, int]) -> Iterator[str]:
@@ -158,7 +170,7 @@ def _releases(releases: dict[str, dict[str, int]]) -> str:
 
 
 def _nodes(answer: dict[str, Any]) -> str:
-    rows = [[_cell(node[name]) for name in NODE_COLUMNS] for node in answer["nodes"]]
+    rows = [[_cell(node.get(name)) for name in NODE_COLUMNS] for node in answer["nodes"]]
     return "\n".join([answer["scheduler"], *printed_tables.lines(NODE_COLUMNS, rows)])
 
 

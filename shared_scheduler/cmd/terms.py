@@ -101,10 +101,14 @@ COLUMNS = TermGroup("Fields of status", "status and status --nodes.", {
     "cells": "State channel of each cell: connected to the cell's message queue or not, for how long, and how long ago "
              "the last message arrived.",
     "quarantine": "Nodes in quarantine.",
+    "silent": "Agents that this scheduler has heard since its start and that do not report now: they were stopped, or "
+              "their machine or its connection is down. Their nodes are provisional.",
     "release": "Release of this scheduler, and how many live schedulers and reporting agents have which release; "
                "unknown for one whose release does not report it.",
     "host": "Name of the host.",
     "freshness": "How the state of the node is kept current; see above.",
+    "agent": "heard: an agent publishes the state of the node; silent: it did since this scheduler started, and does "
+             "not now; none: it was never heard.",
     "choosable": "Whether a request may select the node at present.",
     "why_not": "Why it may not; see above.",
     "sequence": "Sequence of the newest message of the agent that was applied; 0 without an agent.",
@@ -403,8 +407,9 @@ TOP = TermGroup("Live view", "top and the page of serve: what the running schedu
     "decisions": "Requests that ended, with hosts or without.",
     "without host": "Requests that ended without a host: none was found, or the request failed. In JSON failures.",
     "refusals": "Claims that an agent refused.",
-    "lag": "Messages of an agent that are known to exist and are not applied yet. Of a silent agent, all of its "
-           "present run, because the state of its node is read from the databases.",
+    "lag": "Messages of an agent that are known to exist and are not applied yet. A silent agent has none: the state "
+           "of its node is read from the databases.",
+    "without agent": "Nodes of which no agent was ever heard.",
     "requests": "Queue: requests that are not answered yet.",
     "placement_writes": "Queue: writes that wait for Placement.",
     "new": "Window: no message of the node has arrived.",

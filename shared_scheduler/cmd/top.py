@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from shared_scheduler.answers import from_schedulers
 from shared_scheduler.answers.from_schedulers import COUNTED, Rates
-from shared_scheduler.answers.shapes import Load
+from shared_scheduler.answers.shapes import LaggingHost, Load
 from shared_scheduler.cmd import printed_tables, running_schedulers, terms
 from shared_scheduler.cmd.arguments import number
 from shared_scheduler.cmd.screen import line, screen_on
@@ -34,6 +34,8 @@ TERMS = (terms.TOP,)
 INTERVAL_S, INTERVAL_MIN_S, INTERVAL_MAX_S = 2.0, 0.1, 3600.0
 LAGGING_COLUMNS = ("host", "lag", "window", "heard_ago_s")
 NO_RATE = "-"
+#: class of nodes by their lag -> its name, of those that are not a number
+LAG_NAMES = {"0": "in step", "more": "behind by more", "silent": "silent", "without_agent": "without agent"}
 #: count -> what is shown for it, if its name says too little
 SHOWN = {"failures": "without host"}
 
@@ -77,6 +79,7 @@ def _words(loads: Sequence[Load]) -> Iterator[str]:
     yield from ("decisions", "without host", "refusals", "conflicts", "placement_writes", "lag")
     for load in loads:
         yield from (state for state, count in load["windows"].items() if count)
+        yield from (LAG_NAMES[name] for name in ("silent", "without_agent") if load["lags"].get(name))
 
 
 def _live(args: argparse.Namespace, directory: Path, rates: Rates) -> int:
@@ -119,7 +122,7 @@ def _lines(load: Load) -> Iterator[str]:
     yield f"  windows  {_counts(load['windows'])}"
     yield f"  lag      {_counts({_lag_name(name): count for name, count in load['lags'].items()})}"
     if load["lagging"]:
-        behind = [[one["host"], str(one["lag"]), one["state"], _age(one["heard_ago_s"])] for one in load["lagging"]]
+        behind = [[one["host"], _lag(one), one["state"], _age(one["heard_ago_s"])] for one in load["lagging"]]
         yield from _indented(printed_tables.lines(LAGGING_COLUMNS, behind, numbers=(1, 3)))
 
 
@@ -132,7 +135,11 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def _lag_name(most: str) -> str:
-    return {"0": "in step", "more": "behind by more"}.get(most, f"behind by up to {most}")
+    return LAG_NAMES.get(most, f"behind by up to {most}")
+
+
+def _lag(node: LaggingHost) -> str:
+    return NO_RATE if node.get("agent") == "silent" else str(node["lag"])
 
 
 def _age(age_s: float | None) -> str:

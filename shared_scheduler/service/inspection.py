@@ -6,7 +6,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
 from functools import partial
+from heapq import nlargest
 from itertools import islice
 from math import isfinite
 from typing import Any, cast
@@ -20,7 +22,7 @@ from shared_scheduler.service.admin import Handler, Handlers
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.mode import CurrentMode
 from shared_scheduler.table.host_table import HostTable
-from shared_scheduler.table.row import CLOSED_CODES
+from shared_scheduler.table.row import CLOSED_CODES, Freshness
 from shared_scheduler.transport.channel import Channel
 
 #: The fields of one node.
@@ -32,6 +34,11 @@ Queues = Mapping[str, Callable[[], int]]
 #: Nodes are counted by their lag in these classes: at most so many messages.
 LAG_CLASSES = (0, 1, 4, 16)
 LAG_BEYOND = "more"
+#: Classes of nodes whose lag says nothing, because no agent publishes their state.
+LAG_SILENT, LAG_WITHOUT_AGENT = "silent", "without_agent"
+LAG_NAMES = (*map(str, LAG_CLASSES), LAG_BEYOND, LAG_SILENT, LAG_WITHOUT_AGENT)
+#: Number of silent agents that ``status`` names, those that have been silent for the longest time first.
+SILENT_NAMED_MAX = 20
 #: States of a window whose agent is behind or away.
 LAGGING = frozenset(phase.value for phase in (*ASKING, WindowPhase.SILENT))
 #: Number of nodes that ``load`` names, those with the largest lag first.
@@ -42,6 +49,14 @@ REQUESTS_MAX = 50
 
 #: The number of rows that are described while decisions wait, which takes some milliseconds.
 NODES_PER_PART = 32
+
+
+class AgentState(StrEnum):
+    """Whether the agent of a node publishes its state."""
+
+    HEARD = "heard"
+    SILENT = "silent"  # it was heard since this scheduler started, and does not report now
+    NONE = "none"  # it was never heard
 
 
 def questions(
@@ -83,7 +98,7 @@ def _part(part: Sequence[str], describe: Describe, core: SchedulerCore) -> list[
 def status(engine: Engine) -> dict[str, Any]:
     """Counts: nodes by freshness, requests and claims under way, events since the start."""
     return {
-        **engine.inspect(status_of_core),
+        **engine.inspect(partial(status_of_core, engine.clock())),
         "release": release(),
         "releases": releases(engine),
         "in_flight": engine.in_flight,
@@ -135,17 +150,33 @@ def counters(engine: Engine) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def status_of_core(core: SchedulerCore) -> dict[str, Any]:
+def status_of_core(now: float, core: SchedulerCore) -> dict[str, Any]:
     """What ``status`` shows of the core."""
-    freshness = Counter(core.table.freshness(node).value for node in core.table.nodes())
+    fresh = {node: core.table.freshness(node) for node in core.table.nodes()}
+    silent = [node for node, each in fresh.items() if each is Freshness.PROVISIONAL and _was_heard(core, node)]
+    named = [{"host": core.nodes.host_of(node), "node": node, "heard_ago_s": _heard_ago_s(core, node, now)}
+             for node in silent]  # fmt: skip
     return {
         "nodes": len(core.table),
-        "freshness": dict(sorted(freshness.items())),
+        "freshness": dict(sorted(Counter(each.value for each in fresh.values()).items())),
+        "agents_silent": len(silent),
+        "silent_agents": nlargest(SILENT_NAMED_MAX, named, key=lambda one: (one["heard_ago_s"], one["host"])),
         "quarantined": sorted(core.quarantine.nodes),
         "second_agents": second_agents(core),
         "claims_open": len(core.claims),
         "claims_watched": len(core.confirmed_claims),
     }
+
+
+def _was_heard(core: SchedulerCore, node: str) -> bool:
+    known = core.nodes.get(node)
+    return known is not None and isfinite(known.window.heard_at_s)
+
+
+def _agent(core: SchedulerCore, node: str) -> AgentState:
+    if core.nodes.agent_speaks_for(node):
+        return AgentState.HEARD
+    return AgentState.SILENT if _was_heard(core, node) else AgentState.NONE
 
 
 def second_agents(core: SchedulerCore) -> list[dict[str, str]]:
@@ -170,6 +201,7 @@ def _short(now: float, core: SchedulerCore, node: str) -> dict[str, Any]:
         "host": described["host"],
         "cell": described["cell"],
         "freshness": described["freshness"],
+        "agent": _agent(core, node).value,
         "epoch": described["epoch"],
         "sequence": described["sequence"],
         "heard_ago_s": _heard_ago_s(core, node, now),
@@ -219,8 +251,13 @@ def _fleet_host(now: float, core: SchedulerCore, node: str) -> dict[str, Any]:
 def _lag(now: float, core: SchedulerCore, node: str) -> dict[str, Any]:
     known = core.nodes.get(node)
     if known is None:
-        return {"state": WindowPhase.NEW.value, "lag": 0, "heard_ago_s": None}
-    return {"state": known.window.phase.value, "lag": known.window.lag, "heard_ago_s": _heard_ago_s(core, node, now)}
+        return {"state": WindowPhase.NEW.value, "agent": AgentState.NONE.value, "lag": 0, "heard_ago_s": None}
+    return {
+        "state": known.window.phase.value,
+        "agent": _agent(core, node).value,
+        "lag": known.window.lag,
+        "heard_ago_s": _heard_ago_s(core, node, now),
+    }
 
 
 def load(engine: Engine, queues: Queues) -> dict[str, Any]:
@@ -233,7 +270,7 @@ def load(engine: Engine, queues: Queues) -> dict[str, Any]:
         "clock_s": clock_s,
         "nodes": len(found),
         "windows": {each.value: 0 for each in WindowPhase} | Counter(row["state"] for row in found),
-        "lags": {name: 0 for name in (*map(str, LAG_CLASSES), LAG_BEYOND)} | Counter(map(_lag_class, found)),
+        "lags": dict.fromkeys(LAG_NAMES, 0) | Counter(map(_lag_class, found)),
         "lagging": sorted(filter(_is_lagging, found), key=_lag_order)[:LAGGING_MAX],
         "decisions": answered + failed,
         "failures": failed,
@@ -248,7 +285,7 @@ def report(engine: Engine, queues: Queues) -> dict[str, Any]:
     found = load(engine, queues)
     clock_s = found["clock_s"]
     return {
-        "table": engine.inspect(status_of_core),
+        "table": engine.inspect(partial(status_of_core, clock_s)),
         "windows": found["windows"],
         "lags": found["lags"],
         "lagging": {row["host"]: f"{row['state']}, {row['lag']} behind" for row in found["lagging"]},
@@ -267,10 +304,12 @@ def _oldest_requests(now: float, core: SchedulerCore) -> dict[str, str]:
 
 
 def _is_lagging(row: Mapping[str, Any]) -> bool:
-    return row["lag"] > 0 or row["state"] in LAGGING
+    return row["lag"] > 0 or row["state"] in LAGGING or row["agent"] == AgentState.SILENT
 
 
 def _lag_class(row: Mapping[str, Any]) -> str:
+    if row["agent"] != AgentState.HEARD:
+        return LAG_SILENT if row["agent"] == AgentState.SILENT else LAG_WITHOUT_AGENT
     return next((str(most) for most in LAG_CLASSES if row["lag"] <= most), LAG_BEYOND)
 
 

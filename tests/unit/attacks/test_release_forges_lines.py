@@ -27,7 +27,7 @@ def test_it_is_not_believed(release: Any) -> None:
     driver.hear(snapshot("node-1", agent__release=release))
 
     assert driver.core.counters()["messages_unusable"] == 1
-    assert status_of_core(driver.core)["nodes"] == 0
+    assert status_of_core(driver.now, driver.core)["nodes"] == 0
 
 
 def test_a_release_is() -> None:
@@ -35,7 +35,7 @@ def test_a_release_is() -> None:
 
     driver.hear(snapshot("node-1", agent__release="1.2.3.dev45"))
 
-    assert status_of_core(driver.core)["nodes"] == 1
+    assert status_of_core(driver.now, driver.core)["nodes"] == 1
 
 
 def test_each_line_of_status_is_printable() -> None:

@@ -78,7 +78,7 @@ def test_the_log_names_both_hosts(caplog: pytest.LogCaptureFixture) -> None:
 
     (line,) = caplog.messages
     assert f"node {NODE} of host {OWN}: an agent of host {CLONE}" in line
-    (told,) = status_of_core(driver.core)["second_agents"]
+    (told,) = status_of_core(driver.now, driver.core)["second_agents"]
     assert (told["node"], told["host"], told["other_host"]) == (NODE, OWN, CLONE)
     assert driver.core.counters()["messages_of_second_agents"] == 3 + 2 * 3
 
@@ -106,7 +106,7 @@ def test_a_copy_with_the_same_host_name_is_logged() -> None:
         driver.wait(HEARTBEAT_S)
         driver.hear(Heartbeat(NODE, EPOCH, 1, OWN, 0), Heartbeat(NODE, LATER, 1, OWN, driver.table.digest(NODE)))
 
-    (told,) = status_of_core(driver.core)["second_agents"]
+    (told,) = status_of_core(driver.now, driver.core)["second_agents"]
     assert told["other_host"] == OWN
 
 
@@ -123,7 +123,7 @@ def test_a_restart_and_a_move_are_not_logged() -> None:
     driver.hear(replace(snapshot(NODE, epoch=LATER + 1), host="compute-new"))
     driver.wait(60.0)
 
-    assert status_of_core(driver.core)["second_agents"] == []
+    assert status_of_core(driver.now, driver.core)["second_agents"] == []
     assert driver.table.describe(NODE)["host"] == "compute-new"
 
 
@@ -143,8 +143,8 @@ def test_what_is_remembered_of_copies_is_bounded_and_ends() -> None:
     driver = listed()
     for number in range(1000):
         driver.hear(Heartbeat(NODE, LATER + number, 1, f"compute-{number}", 0))
-    assert len(status_of_core(driver.core)["second_agents"]) <= 1
+    assert len(status_of_core(driver.now, driver.core)["second_agents"]) <= 1
 
     driver.wait(3600.0)
 
-    assert status_of_core(driver.core)["second_agents"] == []
+    assert status_of_core(driver.now, driver.core)["second_agents"] == []

@@ -49,11 +49,24 @@ FOREIGN = {
 }  # fmt: skip
 
 
+NODE = {
+    "node": "n1", "host": "c1", "cell": "cell-1", "freshness": "fresh", "agent": "heard", "epoch": 3, "sequence": 41,
+    "heard_ago_s": 2.5, "choosable": True, "why_not": "", "outstanding": 0, "pending": 1, "used": {"VCPU": 2},
+}  # fmt: skip
+SILENT = {**NODE, "node": "n2", "host": "c2", "freshness": "provisional", "agent": "silent", "heard_ago_s": 310.4}
+NODES = {"scheduler": "sched1", "nodes": [NODE, SILENT]}
+
+
 @pytest.fixture
 def sockets(tmp_path: Path) -> Iterator[Path]:
     server = admin.AdminServer(
         tmp_path / "sched1-17.sock",
-        {"status": lambda _: ANSWER, "reads": lambda _: READS, "foreign-changes": lambda _: FOREIGN},
+        {
+            "status": lambda _: ANSWER,
+            "nodes": lambda _: NODES,
+            "reads": lambda _: READS,
+            "foreign-changes": lambda _: FOREIGN,
+        },
     )
     server.start()
     yield tmp_path
@@ -68,6 +81,33 @@ def test_one_that_runs_is_shown(sockets: Path, capsys: pytest.CaptureFixture[str
     assert "senders    not verified: " in out and "host_keys = off; accept or require" in out
     assert "release    1.1.0; schedulers: 2 1.1.0; agents: 3 1.0.2, 9 1.1.0" in out
     assert "requests_failed" not in out  # what is 0 is no news
+
+
+def test_agents_that_were_heard_and_are_not_now_are_named(
+    sockets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = [{"host": f"c{number}", "node": f"n{number}", "heard_ago_s": 310.4 - number} for number in range(7)]
+    monkeypatch.setitem(ANSWER, "agents_silent", 7)
+    monkeypatch.setitem(ANSWER, "silent_agents", named)
+
+    assert manage.main(["status", "--socket-dir", str(sockets)]) == 0
+
+    out = capsys.readouterr().out
+    assert "  silent     7 agents were heard and are not now: c0 (310 s ago), c1 (309 s ago), " in out
+    assert "c4 (306 s ago) and 2 more (status --nodes)\n" in out
+    monkeypatch.setitem(ANSWER, "agents_silent", 0)
+    manage.main(["status", "--socket-dir", str(sockets)])
+    assert "  silent  " not in capsys.readouterr().out
+
+
+def test_each_node_tells_whether_its_agent_is_heard(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert manage.main(["status", "--nodes", "--socket-dir", str(sockets)]) == 0
+
+    _, head, *rows = capsys.readouterr().out.splitlines()[:4]
+    shown = [dict(zip(re.split(r"\s{2,}", head), re.split(r"\s{2,}", row), strict=False)) for row in rows]
+    assert [(row["host"], row["freshness"], row["agent"]) for row in shown] == [
+        ("c1", "fresh", "heard"), ("c2", "provisional", "silent"),
+    ]  # fmt: skip
 
 
 def test_each_counter_says_what_it_counts(
@@ -214,7 +254,9 @@ def test_a_broker_that_nova_cannot_use_is_one_line_too(tmp_path: Path) -> None:
     assert ended.stderr.count("\n") == 1 and "secret" not in ended.stderr
 
 
-@pytest.mark.parametrize(("question", "options"), [("reads", ["--reads"]), ("foreign-changes", ["--foreign-changes"])])
+@pytest.mark.parametrize(("question", "options"), [
+    ("reads", ["--reads"]), ("foreign-changes", ["--foreign-changes"]), ("nodes", ["--nodes"]),
+])  # fmt: skip
 def test_what_programs_get_obeys_its_schema(
     sockets: Path, capsys: pytest.CaptureFixture[str], question: str, options: list[str]
 ) -> None:

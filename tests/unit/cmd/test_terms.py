@@ -120,7 +120,7 @@ def test_the_counters_are_defined() -> None:
 
 def test_what_top_shows_is_defined() -> None:
     counts = {top.SHOWN.get(name, name) for name in COUNTED} - {"conflicts"}  # a counter of status
-    counted = {*counts, "lag", "requests", "placement_writes"}
+    counted = {*counts, "lag", "without agent", "requests", "placement_writes"}
 
     assert terms.TOP.terms.keys() == values(WindowPhase) | counted
 

@@ -26,8 +26,9 @@ FORGED = "c9\x1b[2K"
 LOAD = {
     "scheduler": "sched1", "pid": 17, "nodes": 3,
     "windows": {each.value: 0 for each in WindowPhase} | {"in_order": 2, "gap": 1},
-    "lags": {"0": 2, "1": 0, "4": 1, "16": 0, "more": 0},
-    "lagging": [{"host": FORGED, "state": "gap", "lag": 3, "heard_ago_s": 1.5}],
+    "lags": {"0": 2, "1": 0, "4": 1, "16": 0, "more": 0, "silent": 1, "without_agent": 4},
+    "lagging": [{"host": FORGED, "state": "gap", "agent": "heard", "lag": 3, "heard_ago_s": 1.5},
+                {"host": "c7", "state": "silent", "agent": "silent", "lag": 1234, "heard_ago_s": 95.0}],
     "failures": 1_234_567, "refusals": 1, "conflicts": 0,
     "queues": {"requests": 2, "placement_writes": 4, "records": 0},
 }  # fmt: skip
@@ -72,6 +73,8 @@ def test_the_view_shows_rates_queues_windows_and_lagging_nodes(
     ]
     assert "queues   2 requests, 4 placement_writes, 0 records" in out
     assert "2 in_order" in out and "1 behind by up to 4" in out
+    assert "0 behind by more, 1 silent, 4 without agent\n" in out
+    assert [line.split() for line in others if line.startswith("  c7")] == [["c7", "-", "silent", "95.0"]]
     assert "c9\\x1b[2K " in out, "what an agent calls itself moves no cursor"
 
 

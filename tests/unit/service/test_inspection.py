@@ -12,14 +12,14 @@ from jsonschema import Draft202012Validator
 
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.core.scheduler import SchedulerCore
-from shared_scheduler.protocol.messages import Increment
+from shared_scheduler.protocol.messages import Increment, Leave
 from shared_scheduler.service import inspection
 from shared_scheduler.service.cell_channel import CellChannel
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.mode import CurrentMode, Mode
 from shared_scheduler.transport.channel import Channel
 from tests.support.memory_bus import MemoryBus
-from tests.unit.core.scheduler_driver import SchedulerDriver, request
+from tests.unit.core.scheduler_driver import SchedulerDriver, request, snapshot
 
 MODE = CurrentMode(Mode.ACTIVE)
 NODES = [f"node-{number}" for number in range(120)]
@@ -102,9 +102,62 @@ def test_top_counts_windows_lags_decisions_and_queues() -> None:
 
     assert (answer["nodes"], answer["decisions"], answer["failures"]) == (4, 7, 2)
     assert answer["windows"]["in_order"] == 2 and answer["windows"]["gap"] == 1
-    assert answer["lags"] == {"0": 3, "1": 0, "4": 1, "16": 0, "more": 0}
+    assert answer["lags"] == {"0": 2, "1": 0, "4": 1, "16": 0, "more": 0, "silent": 0, "without_agent": 1}
     assert [(row["host"], row["lag"]) for row in answer["lagging"]] == [("host-3", 4)]
     assert answer["queues"] == {"requests": 4, "records": 7}
+
+
+def with_silent_agents(*silent: str) -> SchedulerDriver:
+    """One agent is heard, these have left, and one node never had one."""
+    driver = SchedulerDriver().with_agents("node-1", *silent).without_agents("node-9")
+    for node in silent:
+        driver.now += 0.5
+        driver.hear(Leave(node, 1, 1))
+    return driver
+
+
+def test_an_agent_that_was_heard_and_is_not_now_is_told_from_one_that_never_was() -> None:
+    driver = with_silent_agents("node-2", "node-3")
+    driver.now += 10.0
+
+    status, nodes, load = (asked(driver, question) for question in ("status", "nodes", "top"))
+
+    assert {row["node"]: row["agent"] for row in nodes["nodes"]} == {
+        "node-1": "heard", "node-2": "silent", "node-3": "silent", "node-9": "none",
+    }  # fmt: skip
+    assert status["agents_silent"] == 2
+    ages = [(one["host"], one["heard_ago_s"]) for one in status["silent_agents"]]
+    assert ages == [("host-2", 10.5), ("host-3", 10.0)]
+    assert (load["lags"]["0"], load["lags"]["silent"], load["lags"]["without_agent"]) == (1, 2, 1)
+    assert {row["host"] for row in load["lagging"]} == {"host-2", "host-3"}
+
+
+def test_an_agent_that_does_not_answer_is_silent_although_its_window_is_not() -> None:
+    # given an agent that gives no verdict, and does not answer when it is asked for its state
+    driver = SchedulerDriver().with_agents("node-1")
+    driver.ask()
+    driver.wait(14.0)
+
+    # then its row is read from the databases, and it counts as silent
+    [row] = asked(driver, "nodes")["nodes"]
+    assert (row["freshness"], row["agent"]) == ("provisional", "silent")
+    assert [one["agent"] for one in asked(driver, "top")["lagging"]] == ["silent"]
+
+
+def test_an_agent_that_returns_is_not_silent_any_more() -> None:
+    driver = with_silent_agents("node-2")
+    driver.hear(snapshot("node-2", epoch=2))
+
+    assert (asked(driver, "status")["agents_silent"], asked(driver, "top")["lags"]["silent"]) == (0, 0)
+
+
+def test_not_all_of_many_silent_agents_are_named() -> None:
+    driver = with_silent_agents(*(f"node-{number}" for number in range(10, 40)))
+
+    status = asked(driver, "status")
+
+    assert (status["agents_silent"], len(status["silent_agents"])) == (30, inspection.SILENT_NAMED_MAX)
+    assert status["silent_agents"][0]["host"] == "host-10", "the one that has been silent for the longest time"
 
 
 def test_the_fleet_has_what_each_node_has_and_holds() -> None:
