@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from shared_scheduler.answers.host_facts import code_of, rejection
@@ -20,6 +22,7 @@ from shared_scheduler.cmd import printed_tables, running_schedulers, terms
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.decision.what_if import SERVERS_MAX, SIZE_MAX
 from shared_scheduler.records.amounts import counts_first, short_of
+from shared_scheduler.records.lasting import too_much_for_empty_hosts, too_much_for_named_hosts
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.service import admin
 
@@ -28,6 +31,10 @@ TERMS = (terms.NOT_CHOOSABLE, terms.REASONS)
 EXIT_CODES = {"fits": 0, "does_not_fit": 1, "unknown": 2}
 #: Hosts that the text lists; ``--format json`` has all of them.
 HOSTS_SHOWN_MAX = 50
+#: the reason of hosts that Nova's own filters refused; they are listed apart
+TRIED = "tried"
+#: the reasons of the hosts that ``--host`` excludes
+OTHER_HOSTS = ("in_tree", "requested_destination")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +57,7 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     asked.add_argument("--swap", type=size, dest="swap_mb", metavar="MB")
     _repeated(asked, "--extra-spec", "extra_specs", "KEY=VALUE", _pair)
     _repeated(asked, "--trait", "traits", "TRAIT", str, "required trait of the host")
-    asked.add_argument("--image", metavar="ID")
+    asked.add_argument("--image", metavar="UUID", help="its properties are not read; name them too")
     _repeated(asked, "--image-property", "image_properties", "KEY=VALUE", _pair)
     group = asked.add_mutually_exclusive_group()
     group.add_argument("--group", metavar="UUID", help="an existing server group")
@@ -128,9 +135,45 @@ def _next(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"{which} would fit as well, on {after['host']}"
         return
     yield f"{which} would have no host: {counts_first(after['text'])}"
-    for code, (least, most) in after["missing"].items():
-        yield f"  {short_of(code, after['reasons'].get(code, 0), least, most)}"
-    for one in [*after["refused"], *after["near"]]:
-        yield f"  {one['host']}: {rejection(one)}"
+    for code in after["reasons"]:
+        yield from (f"  {text}" for text in _lacking(after, code))
+    host = (answer.get("asked", {}).get("destination") or {}).get("host", "")
+    yield from (f"  {text}" for text in _hosts(after, host))
     listed = [code_of(one) for one in [*after["refused"], *after["near"]]]
     yield from terms.explained([*after["reasons"], *listed], *TERMS)
+
+
+def _lacking(after: Mapping[str, Any], code: str) -> Iterator[str]:
+    """What the hosts of a reason are short of, or why none of them ever takes such a server."""
+    if text := too_much_for_empty_hosts(after, code):
+        yield text
+        return
+    yield from filter(None, [too_much_for_named_hosts(after, code)])
+    if code in after["missing"]:
+        yield short_of(code, after["reasons"][code], *after["missing"][code])
+
+
+def _hosts(after: Mapping[str, Any], host: str) -> Iterator[str]:
+    """Some hosts of each reason, and how many more there are; ``host``: the only one that was asked for."""
+    yield from (f"{one['host']}: {rejection(one)}" for one in after["refused"])
+    named = Counter({TRIED: len(after["refused"])})
+    for code, found in groupby(sorted(after["near"], key=_code), key=_code):
+        if host and code in OTHER_HOSTS:
+            continue
+        for one in found:
+            named[code] += 1
+            yield f"{one['host']}: {rejection(one)}"
+        yield from _more(after["reasons"].get(code, 0) - named[code], code)
+    yield from _more(after["reasons"].get(TRIED, 0) - named[TRIED], TRIED)
+    others = sum(after["reasons"].get(code, 0) for code in OTHER_HOSTS)
+    if host and others:
+        yield f"{others} host{'s are' if others > 1 else ' is'} not {host}, which --host names"
+
+
+def _code(one: Mapping[str, Any]) -> str:
+    return str(one["code"])
+
+
+def _more(hosts: int, code: str) -> Iterator[str]:
+    if hosts > 0:
+        yield f"and {hosts} more host{'s' * (hosts != 1)}: {code}"

@@ -353,8 +353,9 @@ class RunningScheduler:
         path = Path(directory) / f"{known_as}-{os.getpid()}{SUFFIX}"
         reads, foreign_changes = lambda: self._sync.revalidator.report(), lambda: self._batch_writer.foreign_changes()
         fit = FitQuestions(
-            self.engine, known_as, self._what_if.make, self._prepare, self._candidates, configuration.LAST_WORDS_MAX
-        )
+            self.engine, known_as, self._what_if.make, self._prepare, self._candidates, self._placement.known_traits,
+            configuration.LAST_WORDS_MAX,
+        )  # fmt: skip
         asked = questions(self.engine, known_as, why.answer, reads, foreign_changes, self._mode, self._queues())
         hosts = HostAnswers(self.engine, self.decider, known_as, self._what_if.make)
         pages = StatePages(self.engine, known_as)

@@ -148,6 +148,14 @@ class PlacementClient(PlacementReader):
             },
         )  # fmt: skip
 
+    def known_traits(self, names: Iterable[str], timeout_s: float | None = None) -> frozenset[str]:
+        """Those of the names that are traits, whether a provider has them or not.
+
+        :raises PlacementError: when Placement does not answer
+        """
+        query = urlencode({"name": f"in:{','.join(sorted(names))}"}, safe=":,")
+        return frozenset(self._get(f"/traits?{query}", timeout_s)["traits"])
+
     # -- providers ---------------------------------------------------------------------------
 
     def root(self, provider: str) -> str:

@@ -55,10 +55,10 @@ def short_of(code: str, hosts: int, least: float, most: float) -> str:
     return f"{who} short of {resource_class} by {span(resource_class, least, most)}"
 
 
-def too_much(code: str, asked: float, most: float, hosts: int) -> str:
-    """That hosts for which a reason for lack of room was given are too small even if they are empty."""
+def too_much(code: str, asked: float, most: float, where: str) -> str:
+    """That hosts for which a reason for lack of room was given are too small even if they are empty; ``where``: which
+    ones."""
     resource_class = code.removeprefix(NO_ROOM)
     unit = unit_of(resource_class)
     wanted, gets = (f"{value} {unit}".rstrip() for value in (asked, most))
-    where = "this host, even if it is empty" if hosts == 1 else f"these {hosts} hosts, even if they are empty"
     return f"asked {wanted} of {resource_class}; one server gets at most {gets} on {where}"

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -25,6 +27,7 @@ from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.record import asked_of
 from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.what_if import WhatIf, WhatIfError, what_if_of
+from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.table_copy import ROWS_PER_PART, TableChangesTooFastError, TableCopy
@@ -35,6 +38,10 @@ FITS, DOES_NOT_FIT, UNKNOWN = "fits", "does_not_fit", "unknown"
 NEAR_MAX, REFUSED_MAX = 3, 20
 #: How long one question may take, and how long it waits for the one before it; less than clients wait together.
 TIME_MAX_S, WAIT_MAX_S = 15.0, 12.0
+#: Traits that Placement is asked for, and how long it is waited for; without an answer, a name is taken as it is.
+TRAITS_MAX, TRAITS_WAIT_S = 50, 2.0
+#: what Placement accepts as the name of a trait, and how an extra spec or a property of an image begins that names one
+TRAIT, NAMES_TRAIT = re.compile(r"[A-Z0-9_]{1,255}"), re.compile(r"trait\d*:")
 #: Questions that may wait; further ones are refused at once.
 WAITING_MAX = 16
 #: The longest rest after a step.
@@ -70,7 +77,8 @@ class _Course:
 class FitQuestions:
     """Answers ``{"request": {fields of WhatIf}}``.
 
-    ``prepare`` makes the decider and the judge of production for a table; ``candidates`` asks Placement.
+    ``prepare`` makes the decider and the judge of production for a table; ``candidates`` asks Placement, as does
+    ``known_traits`` for those of some names that are traits.
     """
 
     def __init__(
@@ -80,6 +88,7 @@ class FitQuestions:
         make_request: Callable[[WhatIf, int], Request],
         prepare: Prepare,
         candidates: Callable[[AskCandidates], CandidatesAnswered],
+        known_traits: Callable[[Collection[str], float], Collection[str]],
         last_words_max: int,
         clock: Callable[[], float] = time.monotonic,
         rest: Callable[[float], None] = time.sleep,
@@ -89,6 +98,7 @@ class FitQuestions:
         self._make_request = make_request
         self._prepare = prepare
         self._candidates = candidates
+        self._known_traits = known_traits
         self._last_words_max = last_words_max
         self._clock = clock
         self._rest = rest
@@ -106,9 +116,26 @@ class FitQuestions:
         if not isinstance(given, Mapping):
             raise WhatIfError("request: an object with the fields of the request is needed")
         asked = what_if_of(given)
+        _check_image(asked)
+        self._check_traits(asked)
         request = self._make_request(asked, asked.number + 1)
         with self._alone(), _without_collector():
             return self._try(asked, request)
+
+    def _check_traits(self, asked: WhatIf) -> None:
+        """Tell a misspelt trait from one that no host has.
+
+        :raises WhatIfError: when a trait does not exist
+        """
+        names = _traits_of(asked)
+        malformed = [name for name in names if not TRAIT.fullmatch(name)]
+        if names and not malformed:
+            with suppress(PlacementError):
+                known = self._known_traits(names, TRAITS_WAIT_S)
+                malformed = [name for name in names if name not in known]
+        if malformed:
+            text = "openstack trait list shows those that exist, and names of a site begin with CUSTOM_"
+            raise WhatIfError(f"traits: Placement has no trait {', '.join(malformed)}; {text}")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -236,6 +263,27 @@ class FitQuestions:
             "near": [asdict(one) for one in stop.hosts.listed if one.code and one.node not in stop.refused],
             "refused": refused,
         }
+
+
+def _traits_of(asked: WhatIf) -> list[str]:
+    """The traits that a request names, each once."""
+    keys = (*asked.extra_specs, *asked.image_properties)
+    named = (NAMES_TRAIT.sub("", key, count=1) for key in keys if NAMES_TRAIT.match(key))
+    return list(dict.fromkeys((*asked.traits, *named)))[:TRAITS_MAX]
+
+
+def _check_image(asked: WhatIf) -> None:
+    """No scheduler asks Glance, so only the form of an image's id is known.
+
+    :raises WhatIfError: when it is not the uuid of an image
+    """
+    if not asked.image:
+        return
+    try:
+        uuid.UUID(asked.image)
+    except ValueError:
+        text = "openstack image show tells it; the properties of an image are not read, so name those that matter too"
+        raise WhatIfError(f"image: {asked.image!r} is not the uuid of an image; {text} (image_properties)") from None
 
 
 @contextmanager

@@ -45,3 +45,56 @@ def test_without_a_size_the_missing_arguments_are_named(
 ) -> None:
     assert manage.main(["fit", "--socket-dir", str(tmp_path), *given]) == 2
     assert capsys.readouterr().err == "fit: the size is missing: give --flavor, or --vcpus and --ram\n"
+
+
+def near(host: str, code: str = "no_room:VCPU", **detail: Any) -> dict[str, Any]:
+    return {"host": host, "code": code, "detail": detail}
+
+
+FULL = {"asked": 4, "used": 14, "capacity": 16}
+
+
+def test_the_hosts_that_are_not_listed_are_counted_for_each_reason() -> None:
+    # given two reasons, of which one has more hosts than are listed
+    listed = [near("c1", **FULL), near("c9", "no_room:DISK_GB", asked=9, used=0, capacity=8), near("c2", **FULL)]
+    lines = fit.lines(answer(reasons={"no_room:VCPU": 9, "no_room:DISK_GB": 1}, near=listed))
+
+    # then the hosts of a reason stand together, with the number of the others behind them
+    at = lines.index("  and 7 more hosts: no_room:VCPU")
+    assert [line.split(":")[0].strip() for line in lines[at - 2 : at]] == ["c1", "c2"]
+    assert sum("more host" in line for line in lines) == 1, "the one host of the other reason is listed"
+
+
+def test_the_hosts_that_filters_of_nova_refused_are_counted_as_well() -> None:
+    lines = fit.lines(answer(reasons={"tried": 5}, refused=[REFUSED]))
+    assert "  and 4 more hosts: tried" in lines
+
+
+def test_a_server_that_is_too_large_for_any_host_is_told_so() -> None:
+    small = {"asked": 64, "used": 3, "max_unit": 16}
+    some = fit.lines(answer(reasons={"no_room:VCPU": 9}, missing={"no_room:VCPU": [48, 50]},
+                            near=[near("c1", **small), near("c2", **small)]))  # fmt: skip
+    both = fit.lines(answer(reasons={"no_room:VCPU": 2}, missing={"no_room:VCPU": [48, 50]},
+                            near=[near("c1", **small), near("c2", **small)]))  # fmt: skip
+    mixed = fit.lines(answer(reasons={"no_room:VCPU": 2}, missing={"no_room:VCPU": [2, 50]},
+                             near=[near("c1", **FULL), near("c2", **small)]))  # fmt: skip
+
+    assert "  asked 64 of VCPU; one server gets at most 16 on c1 and c2, even if they are empty" in some
+    assert "  9 hosts are short of VCPU by 48 VCPU to 50 VCPU" in some, "of the others that is what is known"
+    assert "  asked 64 of VCPU; one server gets at most 16 on these 2 hosts, even if they are empty" in both
+    assert [line for line in both if "short of" in line] == []
+    assert [line for line in mixed if "at most" in line] == [], "one of them may take it later"
+
+
+def test_the_hosts_that_host_excludes_are_one_line() -> None:
+    others = [near(f"c{number}", "in_tree", in_tree="uuid-of-c1") for number in (2, 3, 4)]
+    given = answer(reasons={"in_tree": 11, "no_room:VCPU": 1}, near=[*others, near("c1", **FULL)])
+
+    lines = fit.lines({**given, "asked": {"destination": {"host": "c1"}}})
+    without = fit.lines({**given, "asked": {"destination": None}})
+
+    assert "  11 hosts are not c1, which --host names" in lines
+    assert [line for line in lines if line.startswith("  c")] == [
+        "  c1: no_room:VCPU (asked 4, used 14, capacity 16; short by 2 VCPU)"
+    ]
+    assert "  c2: in_tree (in_tree uuid-of-c1)" in without and "  and 8 more hosts: in_tree" in without

@@ -15,6 +15,7 @@ from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.what_if import WhatIf, WhatIfError
+from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.protocol.messages import Reason
 from shared_scheduler.service import fit as fit_module
 from shared_scheduler.service.engine import Engine
@@ -47,7 +48,7 @@ def make(asked: WhatIf, servers: int) -> Request:
 def fit(engine: InspectedEngine, **changes: Any) -> FitQuestions:
     parts: dict[str, Any] = {
         "make_request": make, "prepare": lambda table: (Decider(table), AcceptAll()), "candidates": None,
-        "last_words_max": 3, "rest": lambda _: None, "clock": lambda: 0.0,
+        "known_traits": lambda names, _: names, "last_words_max": 3, "rest": lambda _: None, "clock": lambda: 0.0,
     }  # fmt: skip
     return FitQuestions(cast(Engine, engine), "sched1", **(parts | changes))
 
@@ -157,3 +158,41 @@ def test_a_host_that_a_filter_of_nova_refused_is_not_listed_as_tried_before() ->
 
     assert [one["host"] for one in answer["next"]["refused"]] == ["host-1", "host-2"]
     assert answer["next"]["near"] == []
+
+
+def knows(*traits: str) -> Callable[..., frozenset[str]]:
+    return lambda names, _: frozenset(traits).intersection(names)
+
+
+@pytest.mark.parametrize("named", [
+    {"traits": ["CUSTOM_FSAT"]}, {"extra_specs": {"trait:CUSTOM_FSAT": "required"}},
+    {"image_properties": {"trait1:CUSTOM_FSAT": "required"}}, {"traits": ["custom-fsat"]},
+])  # fmt: skip
+def test_a_trait_that_does_not_exist_is_an_error_and_not_a_lack_of_hosts(named: dict[str, Any]) -> None:
+    asked = fit(InspectedEngine(SchedulerDriver().without_agents("node-1").core), known_traits=knows("CUSTOM_FAST"))
+
+    with pytest.raises(WhatIfError, match=r"Placement has no trait (CUSTOM_FSAT|custom-fsat); openstack trait list"):
+        asked.answer({"request": {"flavor": "a", **named}})
+    assert asked.answer({"request": {"flavor": "a", "traits": ["CUSTOM_FAST"]}})["result"] == "fits"
+
+
+def test_a_trait_is_taken_as_it_is_while_placement_does_not_answer() -> None:
+    def away(*_: Any) -> frozenset[str]:
+        raise PlacementError("Placement did not answer")
+
+    asked = fit(InspectedEngine(SchedulerDriver().without_agents("node-1").core), known_traits=away)
+    assert asked.answer({"request": {"flavor": "a", "traits": ["CUSTOM_FSAT"]}})["result"] == "fits"
+
+
+def test_without_a_trait_placement_is_not_asked() -> None:
+    asked = fit(InspectedEngine(SchedulerDriver().without_agents("node-1").core), known_traits=cast(Any, None))
+    assert asked.answer({"request": {"flavor": "a"}})["result"] == "fits"
+
+
+def test_an_image_by_its_name_is_an_error() -> None:
+    asked = fit(InspectedEngine(SchedulerDriver().without_agents("node-1").core))
+
+    with pytest.raises(WhatIfError, match="image: 'ubuntu' is not the uuid of an image; openstack image show"):
+        asked.answer({"request": {"flavor": "a", "image": "ubuntu"}})
+    by_uuid = {"flavor": "a", "image": "4f0c8e1d-7b62-4a93-95bd-0d2c6a1e7f38"}
+    assert asked.answer({"request": by_uuid})["result"] == "fits"
