@@ -112,9 +112,24 @@ def _servers(records: Iterable[Record]) -> list[str]:
 
 def story(store: Store, host: str, count: int) -> list[HostEvent]:
     """What the newest ``count`` records of a host say of it, oldest first; those that a scheduler repeats are one."""
-    found = [record for _, record in in_order([*store.find(host_name(host)), *store.find(near_name(host))])]
+    of_host = [*store.find(host_name(host)), *store.find(near_name(host))]
+    of_host += _as_alternate(store, host, of_host, count)
+    found = [record for _, record in in_order(of_host)]
     known = with_askers_of(store, cast(list[RecordEntry], with_projects(store, found)))
     return [event for same in _repeated(cast(list[Record], known))[-count:] for event in _events(same, host)]
+
+
+def _as_alternate(store: Store, host: str, known: Sequence[Record], count: int) -> list[Record]:
+    """The decisions that named a host as an alternate only, of the newest ``count`` servers that were built there.
+
+    nova-conductor tried it without a new decision, so it is neither selected nor tried in any."""
+    decided = set(_servers(record for record in known if record.get("kind") == DECISION))
+    builds = sorted((record for record in known if record.get("kind") == BUILD), key=lambda one: -float(one["at"]))
+    retried = [server for server in _servers(builds) if server not in decided][:count]
+    if not retried:
+        return []
+    wanted = RecordConditions(DECISION, result=PLACED, names=frozenset(retried))
+    return [one for one in store.last(DECISIONS_MAX, wanted) if any(host in hosts for hosts in one.get("answer", ()))]
 
 
 def with_askers_of(store: Store, records: list[RecordEntry]) -> list[RecordEntry]:
