@@ -8,8 +8,10 @@ is decided on it by the filters and weighers of the configuration, as a request 
 one request count for each other, those of other requests do not.  With --config, the choice with
 --config-file is compared with the choice with both files; without it, with the recorded choice.
 
+An option of --config that nothing knows has no effect: a warning names it with its section.
+
 The exit code is 0 if all choices are the same, 1 if one differs, and 2 if some requests could not be
-decided again and no other one differs.
+decided again and no other one differs, or no option of --config is known.
 """
 
 from __future__ import annotations
@@ -113,14 +115,20 @@ def _on_recorded_state(args: argparse.Namespace, records: Iterable[Record]) -> I
 
     source_readers.configure(_files(args))
     settings = present_settings()
+    _warn_of_unknown_options(args)
     return (reweighed(record, settings) for record in records if record.get("kind", DECISION) == DECISION)
 
 
 def _on_current_state(args: argparse.Namespace, records: Iterable[Record]) -> Iterator[Replayed]:
     from shared_scheduler.nova import source_readers
-    from shared_scheduler.nova.replaying import Redecider, current_table, replayed
+    from shared_scheduler.nova.replaying import Redecider, current_table, present_settings, replayed
 
     source_readers.configure(args.config_file)
+    if args.config:
+        source_readers.configure(_files(args), again=True)
+        present_settings()  # loads the plug-ins, which register their options
+        _warn_of_unknown_options(args)
+        source_readers.configure(args.config_file, again=True)
     table, aggregates, quarantined = current_table(_asks(args.socket_dir or source_readers.admin_socket_dir()))
 
     def configured(files: list[Path]) -> Redecider:
@@ -129,6 +137,17 @@ def _on_current_state(args: argparse.Namespace, records: Iterable[Record]) -> It
 
     before = configured(args.config_file) if args.config else None
     return replayed(RecordProgress(records), before, partial(configured, _files(args)))
+
+
+def _warn_of_unknown_options(args: argparse.Namespace) -> None:
+    """An option that is misspelt would leave the choice as it is.
+
+    :raises cfg.Error: when no option of --config is known
+    """
+    from shared_scheduler.nova.unknown_options import unknown_options
+
+    for text in unknown_options(args.config) if args.config else ():
+        print(f"replay: warning: {printable(text)}", file=sys.stderr)
 
 
 def _files(args: argparse.Namespace) -> list[Path]:

@@ -76,6 +76,51 @@ def test_what_cannot_be_done_ends_with_one_clear_line(place: Path, arguments: tu
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(("text", "told"), [
+    ("[filter_scheduler]\ndisk_wieght_multiplier = 9\nram_weight_multiplier = 1\n",
+     "[filter_scheduler] disk_wieght_multiplier is not known, and has no effect (is disk_weight_multiplier meant?)"),
+    ("[fliter_scheduler]\ndisk_weight_multiplier = 9\n[filter_scheduler]\nram_weight_multiplier = 1\n",
+     "[fliter_scheduler] disk_weight_multiplier is not known, and has no effect (is [filter_scheduler] meant?)"),
+    ("[DEFAULT]\ndebug = false\ndisk_weight_multiplier = 9\n",
+     "[DEFAULT] disk_weight_multiplier is not known, and has no effect (is [filter_scheduler] meant?)"),
+])  # fmt: skip
+def test_a_misspelt_option_is_named_with_its_section(place: Path, text: str, told: str) -> None:
+    (place / "misspelt.conf").write_text(text)
+
+    done = run(place, str(place / "records.jsonl"), "--config", str(place / "misspelt.conf"))
+
+    assert done.returncode == 0, "it changes nothing"
+    assert done.stderr == f"replay: warning: {place}/misspelt.conf: {told}\n"
+    assert done.stdout.startswith("1 request on the recorded state: 1 same")
+
+
+@pytest.mark.parametrize("state", ["recorded", "current"])
+def test_a_file_without_any_known_option_compares_nothing(place: Path, state: str) -> None:
+    (place / "misspelt.conf").write_text("[filter_scheduler]\ndisk_wieght_multiplier = 9\n[moon]\nphase = 1\n")
+    (place / "run").mkdir()
+
+    done = run(place, str(place / "records.jsonl"), "--config", str(place / "misspelt.conf"), "--state", state,
+               "--socket-dir", str(place / "run"))  # fmt: skip
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"replay: {place}/misspelt.conf: [filter_scheduler] disk_wieght_multiplier is not known, and has no effect (is "
+        "disk_weight_multiplier meant?); [moon] phase is not known, and has no effect\n"
+    )
+
+
+@pytest.mark.parametrize("text", [
+    "", "[DEFAULT]\nlogdir = /tmp\nlog-config = /etc/logging.conf\n",  # old names of log_dir and log_config_append
+    "[default]\nstate-path = /tmp\n[FILTER_SCHEDULER]\nram_weight_multiplier = 1\n",
+])  # fmt: skip
+def test_options_in_other_spellings_of_oslo_config_are_known(place: Path, text: str) -> None:
+    (place / "other.conf").write_text(text)
+
+    done = run(place, str(place / "records.jsonl"), "--config", str(place / "other.conf"))
+
+    assert "not known" not in done.stderr, done.stderr
+
+
 READ_TWICE = """
 import sys
 from pathlib import Path
