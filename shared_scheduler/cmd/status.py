@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         print(json.dumps(timed(answers)))
     else:
-        print("\n\n".join(map(SHOWN[question], answers)))
+        print("\n".join(["\n\n".join(map(SHOWN[question], answers)), *legend(question, answers)]))
     if silent:
         return running_schedulers.print_errors("status", silent)
     return _print_problems([problem for answer in answers for problem in problems(answer)])
@@ -66,6 +66,27 @@ def run(args: argparse.Namespace) -> int:
 
 def _chosen(args: argparse.Namespace) -> dict[str, bool]:
     return {"nodes": args.nodes, "reads": args.reads, "foreign-changes": args.foreign_changes}
+
+
+def legend(question: str, answers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The words that stand above, with their meanings; of a table with many columns, where these are defined."""
+    if question in WORDS:
+        words = [word for answer in answers for word in WORDS[question](answer)]
+        return terms.explained(words, *TERMS)
+    return ["", "status --help defines the columns"] if answers else []
+
+
+def _words(answer: Mapping[str, Any]) -> Iterator[str]:
+    yield from answer["freshness"]
+    yield from ["quarantine"] * bool(answer["quarantined"])
+    yield from ["silent"] * bool(answer.get("agents_silent"))
+
+
+def _words_of_nodes(answer: Mapping[str, Any]) -> Iterator[str]:
+    nodes = answer["nodes"]
+    yield from (node["freshness"] for node in nodes)
+    yield from (node["why_not"] for node in nodes)
+    yield from ("agent", "heard_ago_s", "outstanding", "pending") if nodes else ()
 
 
 def problems(answer: dict[str, Any]) -> list[str]:
@@ -226,6 +247,8 @@ def _cell(value: Any) -> str:
     return {True: "yes", False: "no"}.get(value, "") if isinstance(value, bool) else str(value)
 
 
+#: the words of each answer that a reader may not know, in the order of its lines
+WORDS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {"status": _words, "nodes": _words_of_nodes}
 #: how the answer to each question is printed
 SHOWN: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "nodes": _nodes,

@@ -100,7 +100,8 @@ COLUMNS = TermGroup("Fields of status", "status and status --nodes.", {
     "under way": "Requests of nova-conductor that are not answered yet, and claims that have not ended yet.",
     "cells": "State channel of each cell: connected to the cell's message queue or not, for how long, and how long ago "
              "the last message arrived.",
-    "quarantine": "Nodes in quarantine.",
+    "quarantine": "Nodes that refused claims again and again, or whose agents are late: for quarantine_s seconds they "
+                  "are selected only when no other node takes the claim.",
     "silent": "Agents that this scheduler has heard since its start and that do not report now: they were stopped, or "
               "their machine or its connection is down. Their nodes are provisional.",
     "release": "Release of this scheduler, and how many live schedulers and reporting agents have which release; "

@@ -53,7 +53,8 @@ NODE = {
     "node": "n1", "host": "c1", "cell": "cell-1", "freshness": "fresh", "agent": "heard", "epoch": 3, "sequence": 41,
     "heard_ago_s": 2.5, "choosable": True, "why_not": "", "outstanding": 0, "pending": 1, "used": {"VCPU": 2},
 }  # fmt: skip
-SILENT = {**NODE, "node": "n2", "host": "c2", "freshness": "provisional", "agent": "silent", "heard_ago_s": 310.4}
+SILENT = {**NODE, "node": "n2", "host": "c2", "freshness": "provisional", "agent": "silent", "heard_ago_s": 310.4,
+          "why_not": "quarantined"}  # fmt: skip
 NODES = {"scheduler": "sched1", "nodes": [NODE, SILENT]}
 
 
@@ -81,6 +82,38 @@ def test_one_that_runs_is_shown(sockets: Path, capsys: pytest.CaptureFixture[str
     assert "senders    not verified: " in out and "host_keys = off; accept or require" in out
     assert "release    1.1.0; schedulers: 2 1.1.0; agents: 3 1.0.2, 9 1.1.0" in out
     assert "requests_failed" not in out  # what is 0 is no news
+
+
+def words_of(out: str) -> list[str]:
+    """The words that are defined below the answer."""
+    return re.findall(r"^  (\w+) ", out.partition("\nWords:\n")[2], re.MULTILINE)
+
+
+def test_the_words_of_an_answer_are_defined_below_it(
+    sockets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given nodes of two kinds, one of them in quarantine, and an agent that is silent
+    monkeypatch.setitem(ANSWER, "freshness", {"fresh": 3, "suspect": 1})
+    monkeypatch.setitem(ANSWER, "agents_silent", 1)
+    monkeypatch.setitem(ANSWER, "silent_agents", [{"host": "c7", "node": "n7", "heard_ago_s": 95.0}])
+    # then only the words that are printed are defined
+    manage.main(["status", "--socket-dir", str(sockets)])
+    assert words_of(capsys.readouterr().out) == ["fresh", "suspect", "quarantine", "silent"]
+
+    # and those of the nodes
+    manage.main(["status", "--nodes", "--socket-dir", str(sockets)])
+    out = capsys.readouterr().out
+    assert words_of(out) == [
+        "fresh", "provisional", "quarantined", "agent", "heard_ago_s", "outstanding", "pending",
+    ]  # fmt: skip
+    assert "  pending      Claims of any scheduler that the agent accepted" in out
+
+
+@pytest.mark.parametrize("options", [[], ["--nodes"], ["--reads"], ["--foreign-changes"]])
+def test_programs_get_no_definitions(sockets: Path, capsys: pytest.CaptureFixture[str], options: list[str]) -> None:
+    manage.main(["status", "--socket-dir", str(sockets), "--format", "json", *options])
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1 and json.loads(out)
 
 
 def test_agents_that_were_heard_and_are_not_now_are_named(
@@ -118,7 +151,7 @@ def test_each_counter_says_what_it_counts(
 
     assert manage.main(["status", "--socket-dir", str(sockets)]) == 0
 
-    out = capsys.readouterr().out.splitlines()
+    out = capsys.readouterr().out.partition("\n\nWords:")[0].splitlines()
     assert out[-5:] == [
         "  counters   since the start of the process; status --help defines them in full",
         "    requests_answered   1,234,567  Requests that were answered with hosts",
@@ -173,7 +206,8 @@ def test_a_cell_that_is_cut_off_is_a_failure(
 
 def test_foreign_changes_are_shown_newest_first(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert manage.main(["status", "--foreign-changes", "--socket-dir", str(sockets)]) == 0
-    title, head, first, second = capsys.readouterr().out.splitlines()
+    title, head, first, second, _, where = capsys.readouterr().out.splitlines()
+    assert where == "status --help defines the columns"
     assert title == "sched1 (process 17): 7 foreign changes since its start"
     assert head.split() == ["seen_at", "consumer", "seen_by", "before", "after"]
     assert re.split(r"\s{2,}", first) == [
@@ -185,7 +219,7 @@ def test_foreign_changes_are_shown_newest_first(sockets: Path, capsys: pytest.Ca
 
 def test_the_reads_are_shown_with_ages_and_costs(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert manage.main(["status", "--reads", "--socket-dir", str(sockets)]) == 0
-    _, head, first, *others = capsys.readouterr().out.splitlines()
+    _, head, first, *others = capsys.readouterr().out.partition("\n\nstatus --help")[0].splitlines()
     assert [line.split("  ")[0] for line in (first, *others)] == [source.name for source in SOURCES]
     shown = dict(zip(head.split(), re.split(r"\s{2,}", first), strict=True))
     assert {name: shown[name] for name in ("decision_waits", "oldest_s", "reads", "ms_each", "queries_each")} == {
