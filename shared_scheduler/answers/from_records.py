@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from shared_scheduler.answers.held_room import with_projects
@@ -29,6 +29,7 @@ from shared_scheduler.records.store import (
     RecordConditions,
     Store,
     host_name,
+    names_of,
     near_name,
 )
 from shared_scheduler.records.story import Story, story_of
@@ -62,23 +63,36 @@ def _told(store: Store, name: str) -> Story | None:
 
 def why_not(store: Store, name: str, host: str) -> list[WhyNot] | None:
     """Why a server is not on a host, oldest first; None if there is no record of the server."""
+    found = server_and_host(store, name, host)
+    return None if found is None else found.why_not
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAndHost:
+    """What the records tell of a server and a host: ``outcome`` of the server, why it is not there, oldest first, and
+    its newest decision; None if none is recorded."""
+
+    outcome: str
+    why_not: list[WhyNot]
+    decision: Record | None
+
+
+def server_and_host(store: Store, name: str, host: str) -> ServerAndHost | None:
+    """Why a server is not on a host; None if there is no record of the server."""
     story = _told(store, name)
     if story is None:
         return None
-    return [
+    found = [
         WhyNot(at=one["at"], request_id=one.get("request_id", ""), text=text, source="record")
         for one in story.records for text in facts(one, host)
     ]  # fmt: skip
+    decisions = (one for one in reversed(story.records) if one.get("kind") == DECISION and name in names_of(one))
+    return ServerAndHost(story.outcome, found, next(decisions, None))
 
 
 def is_named(store: Store, host: str) -> bool:
     """Whether a record has a host: it was selected, tried or built on, or told its state, or the reason is recorded."""
     return any(store.last(1, RecordConditions(names=frozenset({name}))) for name in (host_name(host), near_name(host)))
-
-
-def last_decision(store: Store, name: str) -> Record | None:
-    """The newest decision of a request or a server; None if none is recorded."""
-    return next((one for one in reversed(store.find(name)) if one.get("kind") == DECISION), None)
 
 
 def last(store: Store, count: int, wanted: RecordConditions) -> list[RecordEntry]:

@@ -22,7 +22,7 @@ from shared_scheduler.cmd import record_stores, terms
 from shared_scheduler.records.moments import moment
 from shared_scheduler.records.opening import configured_socket_dir
 from shared_scheduler.records.plain_text import printable
-from shared_scheduler.records.store import Store
+from shared_scheduler.records.store import Record, Store
 from shared_scheduler.service import admin
 
 #: groups of terms that ``--help`` defines
@@ -44,29 +44,27 @@ def run(args: argparse.Namespace) -> int:
     """Read the records and print the answers.  Returns the exit code."""
 
     def ask(store: Store) -> int:
-        found = from_records.why_not(store, args.id, args.host)
-        if found is None:
+        told = from_records.server_and_host(store, args.id, args.host)
+        if told is None:
             return record_stores.not_found(store, "why-not", args.id)
-        now, unknown = _now(args, store)
-        misspelt = _misspelt(args, store, [*found, *now])
-        found += now
+        now, unknown = _now(args, told.decision)
+        found = [*told.why_not, *now]
+        misspelt = _misspelt(args, store, found)
         if args.format == "json":
             print(json.dumps(timed(found)))
             _complain(f"the present state is not known: {unknown}" if unknown else "")
             _complain(misspelt)
         else:
-            story = from_records.why(store, args.id)
-            print("\n".join(_lines(args, story["outcome"] if story else "", found, [_unknown(unknown), misspelt])))
+            print("\n".join(_lines(args, told.outcome, found, [_unknown(unknown), misspelt])))
         return 0
 
     return record_stores.with_store("why-not", args, ask)
 
 
-def _now(args: argparse.Namespace, store: Store) -> tuple[list[WhyNot], str]:
+def _now(args: argparse.Namespace, decision: Record | None) -> tuple[list[WhyNot], str]:
     """What a running scheduler answers, and why it cannot be told; nothing if none is asked, or the request is not
     recorded."""
     directory = args.socket_dir or (None if args.records else configured_socket_dir(args.config_file))
-    decision = from_records.last_decision(store, args.id)
     if directory is None or decision is None:
         return [], ""
     try:

@@ -17,7 +17,7 @@ from cachetools import TTLCache
 from shared_scheduler.answers import from_records, from_schedulers
 from shared_scheduler.answers.from_schedulers import Rates
 from shared_scheduler.answers.shapes import Fleet, HostEvent, Load, Reasons, RecordEntry, Why, WhyNot
-from shared_scheduler.records.store import FOUND_MAX, RecordConditions, Store
+from shared_scheduler.records.store import FOUND_MAX, Record, RecordConditions, Store
 from shared_scheduler.service.admin import AdminError
 
 T = TypeVar("T")
@@ -88,11 +88,11 @@ class PageQuestions:
     def why_not(self, fields: Fields) -> list[WhyNot]:
         """Why a server is not on a host: ``id`` and ``host``."""
         name, host = _text(fields, "id"), _text(fields, "host")
-        return _recorded(name, from_records.why_not(self._store, name, host)) + self._why_not_now(name, host)
+        told = _recorded(name, from_records.server_and_host(self._store, name, host))
+        return told.why_not + self._why_not_now(told.decision, host)
 
-    def _why_not_now(self, name: str, host: str) -> list[WhyNot]:
+    def _why_not_now(self, decision: Record | None, host: str) -> list[WhyNot]:
         """The same of a running scheduler; nothing without one."""
-        decision = from_records.last_decision(self._store, name)
         if self._directory is None or decision is None:
             return []
         try:
