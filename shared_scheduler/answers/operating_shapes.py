@@ -53,8 +53,8 @@ class Status(TypedDict):
     """The state of one scheduler.
 
     ``freshness``: freshness -> nodes; ``in_flight``: requests under way; ``cells``: uuid of a cell -> its connection;
-    ``counters``: name -> events since the start.  ``agents_silent``: number of nodes whose agents were heard and are
-    not now; ``silent_agents``: those that have been silent for the longest time.
+    ``counters``: name -> events since the start.  ``quarantined``: uuids of nodes.  ``agents_silent``: number of nodes
+    whose agents were heard and are not now; ``silent_agents``: those that have been silent for the longest time.
     """
 
     scheduler: str
@@ -63,6 +63,7 @@ class Status(TypedDict):
     nodes: int
     freshness: dict[str, int]
     quarantined: list[str]
+    quarantined_hosts: NotRequired[list[str]]
     agents_silent: NotRequired[int]
     silent_agents: NotRequired[list[SilentAgent]]
     second_agents: NotRequired[list[SecondAgent]]

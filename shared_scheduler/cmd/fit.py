@@ -157,7 +157,8 @@ def _hosts(after: Mapping[str, Any], host: str) -> Iterator[str]:
     """Some hosts of each reason, and how many more there are; ``host``: the only one that was asked for."""
     yield from (f"{one['host']}: {rejection(one)}" for one in after["refused"])
     named = Counter({TRIED: len(after["refused"])})
-    for code, found in groupby(sorted(after["near"], key=_code), key=_code):
+    by_reason = sorted(after["near"], key=lambda one: (-after["reasons"].get(_code(one), 0), _code(one)))
+    for code, found in groupby(by_reason, key=_code):  # as in the line that counts them
         if host and code in OTHER_HOSTS:
             continue
         for one in found:

@@ -111,13 +111,13 @@ def _summary(answer: dict[str, Any]) -> str:
         f"{answer['scheduler']} (process {answer['pid']})",
         f"  mode       {answer.get('mode', 'active')}",
         f"  nodes      {answer['nodes']}: {freshness or 'none'}",
-        f"  under way  {answer['in_flight']} requests, {answer['claims_open']} claims",
+        f"  under way  {_counted(answer['in_flight'], 'request')}, {_counted(answer['claims_open'], 'claim')}",
         f"  cells      {_cells(answer['cells'])}",
         f"  senders    {_senders(answer['cells'])}",
         f"  release    {answer['release']}; {_releases(answer['releases'])}",
     ]
     if answer["quarantined"]:
-        lines.append(f"  quarantine {', '.join(answer['quarantined'])}")
+        lines.append(f"  quarantine {', '.join(answer.get('quarantined_hosts') or answer['quarantined'])}")
     if answer.get("agents_silent"):
         lines.append(f"  silent     {_silent(answer['agents_silent'], answer['silent_agents'])}")
     lines += [
@@ -125,6 +125,10 @@ def _summary(answer: dict[str, Any]) -> str:
         for one in answer.get("second_agents", ())
     ]
     return "\n".join(map(printable, [*lines, *_counters(answer["counters"])]))
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}{'s' * (count != 1)}"
 
 
 def _silent(count: int, named: Sequence[Mapping[str, Any]]) -> str:

@@ -114,7 +114,8 @@ COLUMNS = TermGroup("Fields of status", "status and status --nodes.", {
     "why_not": "Why it may not; see above.",
     "sequence": "Sequence of the newest message of the agent that was applied; 0 without an agent.",
     "heard_ago_s": "Age of the last message of the agent of the node; empty if it has never been heard.",
-    "outstanding": "Claims of this scheduler that are in the overlay.",
+    "outstanding": "Claims of this scheduler that are in the overlay: the state that the agent has published does not "
+                   "include them yet.",
     "pending": "Claims of any scheduler that the agent accepted and nova-compute does not count yet.",
     "used": "Sum of the allocations of the root provider by resource class, the overlay included.",
 })  # fmt: skip

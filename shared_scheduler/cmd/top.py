@@ -119,8 +119,8 @@ def _lines(load: Load) -> Iterator[str]:
     ]  # fmt: skip
     yield from _indented(printed_tables.lines(("", "now", "since start"), rows, numbers=(1, 2)))
     yield f"  queues   {_counts(load['queues'])}"
-    yield f"  windows  {_counts(load['windows'])}"
-    yield f"  lag      {_counts({_lag_name(name): count for name, count in load['lags'].items()})}"
+    yield f"  windows  {_counts(_there(load['windows']))}"
+    yield f"  lag      {_counts({_lag_name(name): count for name, count in _there(load['lags']).items()})}"
     if load["lagging"]:
         behind = [[one["host"], _lag(one), one["state"], _age(one["heard_ago_s"])] for one in load["lagging"]]
         yield from _indented(printed_tables.lines(LAGGING_COLUMNS, behind, numbers=(1, 3)))
@@ -131,7 +131,12 @@ def _indented(found: Sequence[str]) -> list[str]:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+
+
+def _there(counts: dict[str, int]) -> dict[str, int]:
+    """Those that are not 0, because most classes of nodes are empty."""
+    return {name: count for name, count in counts.items() if count}
 
 
 def _lag_name(most: str) -> str:

@@ -162,6 +162,7 @@ def status_of_core(now: float, core: SchedulerCore) -> dict[str, Any]:
         "agents_silent": len(silent),
         "silent_agents": nlargest(SILENT_NAMED_MAX, named, key=lambda one: (one["heard_ago_s"], one["host"])),
         "quarantined": sorted(core.quarantine.nodes),
+        "quarantined_hosts": sorted(core.nodes.host_of(node) or node for node in core.quarantine.nodes),
         "second_agents": second_agents(core),
         "claims_open": len(core.claims),
         "claims_watched": len(core.confirmed_claims),

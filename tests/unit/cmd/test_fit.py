@@ -59,7 +59,8 @@ def test_the_hosts_that_are_not_listed_are_counted_for_each_reason() -> None:
     listed = [near("c1", **FULL), near("c9", "no_room:DISK_GB", asked=9, used=0, capacity=8), near("c2", **FULL)]
     lines = fit.lines(answer(reasons={"no_room:VCPU": 9, "no_room:DISK_GB": 1}, near=listed))
 
-    # then the hosts of a reason stand together, with the number of the others behind them
+    # then the hosts of a reason stand together, with the number of the others behind them, the most frequent one first
+    assert [line.split(":")[0].strip() for line in lines if line.startswith("  c")] == ["c1", "c2", "c9"]
     at = lines.index("  and 7 more hosts: no_room:VCPU")
     assert [line.split(":")[0].strip() for line in lines[at - 2 : at]] == ["c1", "c2"]
     assert sum("more host" in line for line in lines) == 1, "the one host of the other reason is listed"

@@ -26,7 +26,7 @@ ANSWER = {
     "releases": {"schedulers": {"1.1.0": 2}, "agents": {"1.0.2": 3, "1.1.0": 9}},
     "freshness": {"fresh": 3}, "nodes": 3, "in_flight": 1,
     "claims_open": 2, "cells": {"c1": {"connected": True, "in_state_s": 50.2, "heard_ago_s": 2.1, "host_keys": "off"}},
-    "quarantined": ["h9"],
+    "quarantined": ["5c9f-of-node-9"], "quarantined_hosts": ["c9"],
     "counters": {"requests_answered": 5, "requests_failed": 0},
 }  # fmt: skip
 
@@ -82,6 +82,8 @@ def test_one_that_runs_is_shown(sockets: Path, capsys: pytest.CaptureFixture[str
     assert "senders    not verified: " in out and "host_keys = off; accept or require" in out
     assert "release    1.1.0; schedulers: 2 1.1.0; agents: 3 1.0.2, 9 1.1.0" in out
     assert "requests_failed" not in out  # what is 0 is no news
+    assert "under way  1 request, 2 claims\n" in out
+    assert "quarantine c9\n" in out, "the host, because no operator knows the uuid of a node"
 
 
 def words_of(out: str) -> list[str]:

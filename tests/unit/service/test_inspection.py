@@ -19,7 +19,7 @@ from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.mode import CurrentMode, Mode
 from shared_scheduler.transport.channel import Channel
 from tests.support.memory_bus import MemoryBus
-from tests.unit.core.scheduler_driver import SchedulerDriver, request, snapshot
+from tests.unit.core.scheduler_driver import SchedulerDriver, host_of, only_claim, request, snapshot
 
 MODE = CurrentMode(Mode.ACTIVE)
 NODES = [f"node-{number}" for number in range(120)]
@@ -105,6 +105,16 @@ def test_top_counts_windows_lags_decisions_and_queues() -> None:
     assert answer["lags"] == {"0": 2, "1": 0, "4": 1, "16": 0, "more": 0, "silent": 0, "without_agent": 1}
     assert [(row["host"], row["lag"]) for row in answer["lagging"]] == [("host-3", 4)]
     assert answer["queues"] == {"requests": 4, "records": 7}
+
+
+def test_a_node_in_quarantine_is_named_by_its_host() -> None:
+    driver = SchedulerDriver(refusals_max=1).with_agents("node-1", "node-2")
+    driver.refuse(only_claim(driver.ask()))
+
+    status = asked(driver, "status")
+
+    [node] = status["quarantined"]
+    assert status["quarantined_hosts"] == [host_of(node)]
 
 
 def with_silent_agents(*silent: str) -> SchedulerDriver:
