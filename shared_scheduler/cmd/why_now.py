@@ -13,13 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from shared_scheduler.answers.held_room import held_text
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, running_schedulers, terms
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.cmd.why import passed
+from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.moments import second
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import PLACED
@@ -28,7 +30,7 @@ from shared_scheduler.service.why import EACH_MAX_DEFAULT, EACH_MAX_MOST
 
 PASSES = "passes"
 #: groups of terms that ``--help`` defines
-TERMS = (terms.FAILURES, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS)
+TERMS = (terms.FAILURES, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS, terms.STORIES)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         print(json.dumps(timed(found)))
     elif found:
-        print("\n\n".join("\n".join(lines(one, bool(args.host))) for one in found))
+        texts = "\n\n".join("\n".join(lines(one, bool(args.host))) for one in found)
+        print("\n".join([texts, *terms.explained(words(found), *TERMS)]))
     if silent:
         return running_schedulers.print_errors("why-now", silent)
     return 0 if found else _unknown(args.request, len(answers))
@@ -65,6 +68,16 @@ def _unknown(name: str, asked: int) -> int:
     print(f"why-now: none of the {asked} schedulers asked here remembers {name}; ask on the other scheduler hosts, or "
           "read the records with shared-scheduler-manage why", file=sys.stderr)  # fmt: skip
     return 1
+
+
+def words(answers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The words of the answers that a reader may not know."""
+    for answer in answers:
+        yield from filter(PLACED.__ne__, [answer["result"]])
+        yield from (code for counts in answer["decisions"] for code in counts["reasons"])
+        yield from (attempt["outcome"] for attempt in answer["attempts"])
+        yield from ["held"] * any(attempt.get("held") for attempt in answer["attempts"])
+        yield from (one["code"] for one in answer["now"])
 
 
 def lines(answer: Mapping[str, Any], hosts_named: bool = False) -> list[str]:
@@ -79,7 +92,7 @@ def _lines(answer: Mapping[str, Any], hosts_named: bool) -> Iterator[str]:
     for counts in answer["decisions"]:
         yield f"  decided  {passed(counts)}"
     if answer["attempts"]:
-        rows = [[a["host"], a["outcome"], _detail(a["detail"])] for a in answer["attempts"]]
+        rows = [[one["host"], one["outcome"], _of_attempt(one)] for one in answer["attempts"]]
         yield from ("attempts:", *_indented(("host", "outcome", "detail"), rows))
     yield from _now(answer)
     if not hosts_named:
@@ -95,7 +108,7 @@ def _asked(asked: Mapping[str, Any]) -> str:
 
 def _outcome(answer: Mapping[str, Any]) -> str:
     if answer["result"] != PLACED:
-        return f"{answer['result']}: {answer['reason']}"
+        return f"{answer['result']}: {counts_first(answer['reason'])}"
     hosts = ", ".join(inner[0] for inner in answer["answer"] if inner)
     return f"placed on {hosts}" if hosts else "answered"
 
@@ -121,6 +134,11 @@ def _counts_of_others(answer: Mapping[str, Any]) -> Iterator[str]:
 
 def _indented(head: tuple[str, ...], rows: list[list[str]]) -> list[str]:
     return [f"  {line}" for line in printed_tables.lines(head, rows)]
+
+
+def _of_attempt(attempt: Mapping[str, Any]) -> str:
+    held = held_text(attempt)
+    return "; ".join(filter(None, [_detail(attempt["detail"]), f"held {held}" if held else ""]))
 
 
 def _detail(detail: Mapping[str, Any]) -> str:

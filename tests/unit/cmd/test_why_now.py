@@ -19,7 +19,9 @@ ANSWER = {
     "result": "no_valid_host", "reason": "There are not enough hosts available.", "hosts": [],
     "asked": {"flavor": "huge", "instances": ["s1"], "forms": [{"resources": {"MEMORY_MB": 4096}}]},
     "decisions": [{"survivors": 1, "hosts": 12, "reasons": {"no_room:MEMORY_MB": 11}}],
-    "attempts": [{"host": "c1", "outcome": "no_capacity", "detail": {"free": 7}}],
+    "attempts": [{"host": "c1", "outcome": "no_capacity", "detail": {"free": 7}, "held": {
+        "servers": 2, "pending": 1, "amounts": {"VCPU": 8},
+        "largest": [{"server": "s2", "amounts": {"VCPU": 8}, "pending": True}]}}],
     "now": [
         {"host": "c1", "code": "", "detail": {}, "weights": {"RAMWeigher": 0.25}},
         {"host": "c2", "code": "no_room:MEMORY_MB", "weights": {},
@@ -64,10 +66,22 @@ def test_why_prints_the_request_the_attempts_and_the_numbers(sockets: Path, caps
         "  outcome  no_valid_host: There are not enough hosts available.",
         "  decided  1 of 12 hosts passed; rejected: 11 no_room:MEMORY_MB",
     ]
-    assert "  c1    no_capacity  free 7" in out
+    held = "held by 2 servers (VCPU 8): s2 (VCPU 8, claim pending) and 1 more; 1 claim pending"
+    assert f"  c1    no_capacity  free 7; {held}" in out
     assert "  c1    passes             RAMWeigher 0.25" in out
     assert "  c2    no_room:MEMORY_MB  asked 4096, used 8000, capacity 8192" in out
-    assert out[-1] == "  10 more: no_room:MEMORY_MB"
+    assert out[out.index("Words:") - 2] == "  10 more: no_room:MEMORY_MB"
+    defined = [line.split()[0] for line in out[out.index("Words:") + 1 :] if line[2:3] != " "]
+    assert defined == ["no_valid_host", "no_room", "no_capacity", "held"], "each once, in the order of the lines"
+
+
+def test_the_hosts_of_each_reason_are_counted_as_on_all_screens(
+    sockets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANSWER, "reason", "0 of 5 hosts pass; rejected: no_room:VCPU: 3, traits: 2")
+    manage.main(["why-now", "req-7", "--socket-dir", str(sockets)])
+    outcome = "  outcome  no_valid_host: 0 of 5 hosts pass; rejected: 3 no_room:VCPU, 2 traits\n"
+    assert outcome in capsys.readouterr().out
 
 
 def test_of_one_host_only_and_as_data(
