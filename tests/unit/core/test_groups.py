@@ -425,14 +425,19 @@ def test_members_of_a_soft_group_that_change_sides_at_once_meet_later() -> None:
     only(ef.Answer, stand(driver, group_question(placed(driver, effects)), server_5=here))
 
 
-def test_a_member_of_a_soft_group_that_has_yielded_to_one_of_two_stays_there() -> None:
-    # given others on two hosts, to which a member yields
+def yielded_to_others() -> tuple[SchedulerDriver, list[ef.Effect], str, str]:
+    """A member of a soft group that has claimed again; the hosts of server-5 and of server-7, to which it yields."""
     driver = SchedulerDriver().with_agents("node-1", "node-2", "node-3")
     effects = driver.ask(request("server-9", group=Group("group", "soft-affinity", frozenset({"server-9"}))))
     first, second = sorted({"node-1", "node-2", "node-3"} - {only_claim(effects).node})
     ask = group_question(placed(driver, effects))
     driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5=first, server_7=second)))
-    effects = driver.wait(YIELD_PAUSE_S)
+    return driver, driver.wait(YIELD_PAUSE_S), first, second
+
+
+def test_a_member_of_a_soft_group_that_has_yielded_to_one_of_two_stays_there() -> None:
+    # given others on two hosts, to which a member yields
+    driver, effects, first, second = yielded_to_others()
     home = only_claim(effects).node
     assert home in (first, second)
     # when it is beside one of them, which is built there, then it does not go to the other
@@ -444,12 +449,7 @@ def test_a_member_of_a_soft_group_that_has_yielded_to_one_of_two_stays_there() -
 
 def test_a_member_of_a_soft_group_does_not_stay_beside_one_that_may_yield() -> None:
     # given others on two hosts, to one of which a member has yielded
-    driver = SchedulerDriver().with_agents("node-1", "node-2", "node-3")
-    effects = driver.ask(request("server-9", group=Group("group", "soft-affinity", frozenset({"server-9"}))))
-    first, second = sorted({"node-1", "node-2", "node-3"} - {only_claim(effects).node})
-    ask = group_question(placed(driver, effects))
-    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5=first, server_7=second)))
-    effects = driver.wait(YIELD_PAUSE_S)
+    driver, effects, first, second = yielded_to_others()
     # when the one beside it is only claimed there
     home = only_claim(effects).node
     beside = "server-5" if home == first else "server-7"
