@@ -251,6 +251,13 @@ def test_a_consumer_without_a_generation_is_encoded_without_the_field() -> None:
     assert codec.write_consumer(Consumer({}, True, "", 1)) == [{}, True, "", 1, False]
 
 
+def test_no_allocations_are_the_whole_of_an_unknown_generation() -> None:
+    """Found by the fuzzer: such a consumer was encoded without the flag, so it changed on its way."""
+    found = codec.read_consumer([ALLOCATIONS, True, "group", 0, True])
+    assert found == Consumer(ALLOCATIONS, True, "group")
+    assert codec.read_consumer(codec.write_consumer(found)) == found
+
+
 def test_a_generation_is_not_part_of_the_digest() -> None:
     known = Consumer(ALLOCATIONS, True, "group", 3, True)
     assert consumer_hash(SERVER, known) == consumer_hash(SERVER, Consumer(ALLOCATIONS, True, "group"))
