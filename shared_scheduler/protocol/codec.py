@@ -246,7 +246,8 @@ def read_consumer(value: Any) -> Consumer:
     group = _group_id(fields[2]) if len(fields) > 2 else ""
     generation = _generation(fields[3]) if len(fields) > 3 else 0
     whole = flag(fields[4]) if len(fields) > 4 else False
-    return Consumer(allocations(fields[0]), flag(fields[1]), group, generation, whole)
+    # of an unknown generation, nobody knows what is the whole
+    return Consumer(allocations(fields[0]), flag(fields[1]), group, generation, whole and generation > 0)
 
 
 def write_consumer(value: Any) -> list[Any]:
