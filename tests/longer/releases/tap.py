@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import sys
 import time
+from importlib import import_module
+from importlib.util import find_spec
 
-from compute_agent.tap.tap_channel import TapChannel
 from compute_agent.tap.wire import NodeReported, TapHello
+
+#: where a release has ``TapChannel``; the older name is of 7736e85
+MODULES = ("compute_agent.tap.tap_channel", "compute_agent.tap.channel")
 
 LEAVES = {
     "cn.vcpus": 4, "cn.vcpus_used": 0, "cn.memory_mb": 8192, "cn.memory_mb_used": 0, "cn.free_ram_mb": 8192,
@@ -23,7 +27,7 @@ LEAVES = {
 def main(path: str, host: str, node: str) -> None:
     """Speak to the agent that connects."""
     hello, told = TapHello(host, 1), NodeReported(node, LEAVES, {}, complete=True, ready=True)
-    tap = TapChannel(path, lambda: [hello, told])
+    tap = import_module(next(name for name in MODULES if find_spec(name))).TapChannel(path, lambda: [hello, told])
     with tap.lock:
         tap.put(hello)
     while True:
