@@ -357,7 +357,7 @@ class AgentLate(Fact):
 @dataclass(frozen=True, slots=True)
 class LateVerdict(Fact):
     """The agent of a node answered a claim that had been released; ``came``: False if it did not answer one that had
-    ended as LATE, which ``began_s``."""
+    ended as LATE.  ``began_s``: when that claim began."""
 
     node: str
     came: bool

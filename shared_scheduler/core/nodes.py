@@ -493,8 +493,8 @@ class Nodes:
     # -- corrections because of claims
 
     def verdict_missed(self, step: Step, node: str, began_s: float) -> None:
-        """Ask an agent that gave no verdict on a claim for its state, unless it has answered such a question since the
-        claim ``began_s``."""
+        """Ask an agent that gave no verdict on a claim for its state, unless it has answered such a question after the
+        claim began (``began_s``)."""
         self.counters["verdicts_missed"] += 1
         known = self._nodes.get(node)
         if known is not None and known.answered_s <= began_s:

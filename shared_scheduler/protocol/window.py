@@ -17,7 +17,8 @@ agent for a resync.  It never applies messages out of order and never skips a mi
 * Epochs tell two runs of an agent apart, but not which of them is the last: an agent that has lost its memory while its
   clock was set back goes on in an older epoch, and a late message of the run that it has forgotten is newer.  So if the
   epoch that was followed before the present one is heard again, except by its Leave, the agent is asked for what
-  follows the copy.  In our epoch it answers with a replay or a heartbeat, in an older one it exceeds ours.  As soon as
+  follows the copy; a window without a copy asks for a snapshot first.  In our epoch the agent answers with a replay
+  or a heartbeat, in an older one it exceeds ours.  As soon as
   a message of our epoch follows one of the epoch before, the other messages of that one are only late.
 * A snapshot covers everything up to its sequence.  A snapshot that is older than the copy, or older than the copy that
   the caller has dropped, is ignored.

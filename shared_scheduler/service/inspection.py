@@ -22,7 +22,7 @@ from shared_scheduler.service.admin import Handler, Handlers
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.mode import CurrentMode
 from shared_scheduler.table.host_table import HostTable
-from shared_scheduler.table.row import CLOSED_CODES, Freshness
+from shared_scheduler.table.row import CLOSED_CODES
 from shared_scheduler.transport.channel import Channel
 
 #: The fields of one node.
@@ -152,13 +152,13 @@ def counters(engine: Engine) -> dict[str, int]:
 
 def status_of_core(now: float, core: SchedulerCore) -> dict[str, Any]:
     """What ``status`` shows of the core."""
-    fresh = {node: core.table.freshness(node) for node in core.table.nodes()}
-    silent = [node for node, each in fresh.items() if each is Freshness.PROVISIONAL and _was_heard(core, node)]
+    freshness = Counter(core.table.freshness(node).value for node in core.table.nodes())
+    silent = [node for node in core.table.nodes() if _agent(core, node) is AgentState.SILENT]
     named = [{"host": core.nodes.host_of(node), "node": node, "heard_ago_s": _heard_ago_s(core, node, now)}
              for node in silent]  # fmt: skip
     return {
         "nodes": len(core.table),
-        "freshness": dict(sorted(Counter(each.value for each in fresh.values()).items())),
+        "freshness": dict(sorted(freshness.items())),
         "agents_silent": len(silent),
         "silent_agents": nlargest(SILENT_NAMED_MAX, named, key=lambda one: (one["heard_ago_s"], one["host"])),
         "quarantined": sorted(core.quarantine.nodes),
@@ -169,15 +169,12 @@ def status_of_core(now: float, core: SchedulerCore) -> dict[str, Any]:
     }
 
 
-def _was_heard(core: SchedulerCore, node: str) -> bool:
-    known = core.nodes.get(node)
-    return known is not None and isfinite(known.window.heard_at_s)
-
-
 def _agent(core: SchedulerCore, node: str) -> AgentState:
     if core.nodes.agent_speaks_for(node):
         return AgentState.HEARD
-    return AgentState.SILENT if _was_heard(core, node) else AgentState.NONE
+    known = core.nodes.get(node)
+    was_heard = known is not None and isfinite(known.window.heard_at_s)
+    return AgentState.SILENT if was_heard else AgentState.NONE
 
 
 def second_agents(core: SchedulerCore) -> list[dict[str, str]]:

@@ -86,33 +86,32 @@ def test_a_member_that_stays_does_not_call_another_one_back() -> None:
     assert of_kind(ef.Answer, effects)
 
 
+def follows_the_first_to_node_2(driver: SchedulerDriver) -> None:
+    """A second member of an affinity group is written on node-1.  Placement is asked where the first one is or will be,
+    and the second one yields and goes there."""
+    group = Group("group", "affinity", frozenset({"server-5", "server-9"}), frozenset({"host-1"}))
+    effects = driver.ask(request("server-9", group=group))
+    assert only_claim(effects).node == "node-1"
+    ask = group_question(placed(driver, effects))
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5="node-2")))
+    assert only_claim(driver.wait(YIELD_PAUSE_S)).node == "node-2"
+
+
 def test_a_member_that_is_being_moved_away_does_not_keep_a_new_one_on_its_old_host() -> None:
     # given the only member of an affinity group, which moves from node-1 to node-2, where its claim is accepted
     driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")})
     driver.with_agents("node-2", free_mb=2048)
     driver.hear(Increment("node-2", 1, 2, {}, {"server-5": member("node-2")}, {"claim": "server-5"}))
-    # when another one is written where the conductor and nova-compute still have the first
-    group = Group("group", "affinity", frozenset({"server-5", "server-9"}), frozenset({"host-1"}))
-    effects = driver.ask(request("server-9", group=group))
-    assert only_claim(effects).node == "node-1"
-    ask = group_question(placed(driver, effects))
-    # then Placement is asked where the first one will be, and the other one follows
-    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5="node-2")))
-    assert only_claim(driver.wait(YIELD_PAUSE_S)).node == "node-2"
+    # when another one is written where the conductor and nova-compute still have the first, then it follows
+    follows_the_first_to_node_2(driver)
 
 
 def test_the_only_member_is_looked_up_because_it_may_have_left_unseen() -> None:
     # given the only member of an affinity group, which was moved to node-2 while messages of that agent were lost
     driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")})
     driver.with_agents("node-2", free_mb=2048)
-    # when another one is written where the conductor and the table still have the first
-    group = Group("group", "affinity", frozenset({"server-5", "server-9"}), frozenset({"host-1"}))
-    effects = driver.ask(request("server-9", group=group))
-    assert only_claim(effects).node == "node-1"
-    ask = group_question(placed(driver, effects))
-    # then Placement is asked where the first one is, and the other one follows
-    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5="node-2")))
-    assert only_claim(driver.wait(YIELD_PAUSE_S)).node == "node-2"
+    # when another one is written where the conductor and the table still have the first, then it follows
+    follows_the_first_to_node_2(driver)
 
 
 def test_a_new_member_follows_one_whose_resize_is_not_confirmed_yet() -> None:

@@ -145,12 +145,17 @@ def test_any_message_of_an_unresponsive_agent_makes_it_the_authority_again() -> 
     assert driver.table.freshness("node-1") is Freshness.FRESH
 
 
+def lose_claims(driver: SchedulerDriver, count: int) -> None:
+    """Claims that no agent gets, one in 0.1 s."""
+    for number in range(count):
+        only_claim(driver.ask(request(f"lost-{number}")))
+        driver.wait(0.1)
+
+
 def test_an_agent_that_has_answered_is_not_asked_again_for_verdicts_on_earlier_claims() -> None:
     # given claims one after the other, which the agent never gets
     driver = SchedulerDriver().with_agents("node-1")
-    for number in range(3):
-        only_claim(driver.ask(request(f"lost-{number}")))
-        driver.wait(0.1)
+    lose_claims(driver, 3)
     # when the first one gets no verdict, then the agent is asked for its state
     assert resyncs_in(driver.wait(2.75)) == ["node-1"]
     # when it answers, then the missing verdicts on the others are no news
@@ -166,9 +171,7 @@ def test_an_agent_that_has_answered_is_not_asked_again_for_verdicts_on_earlier_c
 def test_an_agent_that_has_not_answered_is_asked_again_for_verdicts_on_earlier_claims() -> None:
     # given an agent that hears nothing, and its heartbeats
     driver = SchedulerDriver().with_agents("node-1")
-    for number in range(2):
-        only_claim(driver.ask(request(f"lost-{number}")))
-        driver.wait(0.1)
+    lose_claims(driver, 2)
     assert resyncs_in(driver.wait(2.85)) == ["node-1"]
     # when a heartbeat comes instead of the answer
     driver.hear(heartbeat(driver))
