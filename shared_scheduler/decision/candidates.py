@@ -94,9 +94,10 @@ def form_masks(context: DecisionContext, form: PlacementForm) -> Iterator[tuple[
     yield from _property_masks(context, form, form.root_forbidden, form.in_tree)
     for resource_class, amount in form.resources.items():
         yield NO_ROOM + resource_class, _room(context, resource_class, amount)
-    for resource_class, amount in form.most_numbered().items():
-        yield NO_ROOM + resource_class, _room(context, resource_class, amount, exact=False)
-    yield from _group_masks(context, form)
+    if form.numbered:
+        for resource_class, amount in form.most_numbered().items():
+            yield NO_ROOM + resource_class, _room(context, resource_class, amount, exact=False)
+        yield from _group_masks(context, form)
 
 
 def selects_by_placement(context: DecisionContext) -> BoolArray | None:

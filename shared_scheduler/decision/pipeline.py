@@ -117,7 +117,7 @@ class Decider:
         early = [*placement_stages(context), *target_stages(context, excluded)]
         left = run_stages(context, early, mask, left, reasons)
         if left and not skips_filters(request):
-            filters = [f for f in self._filters if natives or not isinstance(f, NativeFilter)]
+            filters = self._filters if natives else [f for f in self._filters if not isinstance(f, NativeFilter)]
             run = FilterRun(context, mask, left, reasons, narrowing)
             left = _filter(run, filters, self._exact if natives else None, self._exact_max(request))
         if left and request.spread:

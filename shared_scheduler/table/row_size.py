@@ -43,7 +43,9 @@ def size_of_leaf(value: Any) -> int:
 
 def size_of_consumer(stored: StoredConsumer) -> int:
     """The size of a consumer; it may name any number of classes."""
-    return CONSUMER_BYTES + AMOUNT_BYTES * (amounts_of(stored) + 2 * len(stored.others))
+    if stored.others:
+        return CONSUMER_BYTES + AMOUNT_BYTES * (amounts_of(stored) + 2 * len(stored.others))
+    return CONSUMER_BYTES + AMOUNT_BYTES * len(stored.root or ())  # the usual case, without a call
 
 
 def is_too_large(row: Row) -> bool:

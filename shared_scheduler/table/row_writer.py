@@ -161,6 +161,8 @@ class RowWriter:
         self._ratios = ratios
         self._pool = Pool()
         self._flags: Memo[str, int] = Memo(LEAF_NAMES_MAX)
+        #: the names of one increment, all of numbers that boots change -> what they affect; few sets of names occur
+        self._moved: Memo[tuple[str, ...], int] = Memo(LEAF_NAMES_MAX)
         #: consumers with equal amounts are one object
         self._stored: Memo[CompactConsumer, StoredConsumer] = Memo(POOL_MAX)
         self._names: Memo[str, str] = Memo(LEAF_NAMES_MAX)
@@ -245,18 +247,29 @@ class RowWriter:
         return name in self._names or self._names.was_emptied
 
     def _put_leaves(self, row: Row, leaves: Mapping[str, Leaf]) -> int:
+        names, before = tuple(leaves), len(row.leaves)
+        numbers = NUMBERS.issuperset(map(type, leaves.values()))
+        dirty = self._moved.get(names) if numbers else None
+        if dirty is not None:  # the usual case
+            row.leaves.update(leaves)
+        else:
+            dirty = self._put_each_leaf(row, leaves)
+            if numbers and dirty <= MOVED:
+                self._moved.learn(names, dirty, len(names))
+        row.added_bytes += LEAF_BYTES * max(0, len(row.leaves) - before)
+        return dirty
+
+    def _put_each_leaf(self, row: Row, leaves: Mapping[str, Leaf]) -> int:
         dirty, own, known = 0, row.leaves, self._flags
-        before = len(own)
         for name, value in leaves.items():
             flags = known.get(name)
             if flags is None:
                 flags = self._learn(name)
-            if flags <= MOVED and type(value) in NUMBERS:  # the usual case
+            if flags <= MOVED and type(value) in NUMBERS:
                 own[name] = value
             else:
                 flags = self._put_rare_leaf(row, name, value, flags)
             dirty |= flags
-        row.added_bytes += LEAF_BYTES * max(0, len(own) - before)
         return dirty
 
     def _put_rare_leaf(self, row: Row, name: str, value: Leaf, flags: int) -> int:

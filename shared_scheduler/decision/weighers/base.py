@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.filters.base import least_of, values_of
@@ -11,11 +11,11 @@ from shared_scheduler.decision.masks import RowNumber
 from shared_scheduler.table.columns import FloatArray, IntArray
 
 
-class NativeWeigher(ABC):
+class NativeWeigher:
     """One of Nova's weighers over columns.
 
     ``option`` is the name of the multiplier in the settings and in the metadata of aggregates;
-    ``sign`` is -1 if Nova negates it.
+    ``sign`` is -1 if Nova negates it.  Like ``NativeFilter``, it is not an ``ABC``.
     """
 
     name = ""

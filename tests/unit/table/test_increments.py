@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.messages import Usage
 from shared_scheduler.table.host_table import HostTable
-from tests.unit.table.test_host_table import NODE, column, node_leaves, table_with_one
+from tests.unit.table.test_host_table import NODE, column, node_leaves, room, table_with_one
 
 BOOT = {
     "cn.vcpus_used": 3,
@@ -48,6 +48,34 @@ def test_an_increment_of_a_boot_is_in_columns_and_leaves() -> None:
         "failed_builds": 0,
     }
     assert table.view(NODE).leaves == node_leaves() | BOOT
+
+
+@pytest.mark.parametrize("odd", [None, "3", True, [3]])
+def test_names_that_came_with_numbers_may_come_with_another_value(odd: Any) -> None:
+    # given names that were applied with numbers twice, so that their effect is known
+    table = table_with_one()
+    tell(table, BOOT)
+    tell(table, BOOT | {"cn.memory_mb_used": 4096})
+    # when one of them has another value, or none
+    tell(table, BOOT | {"cn.memory_mb_used": odd})
+    # then the row and its size are as if the names were new
+    fresh = table_with_one()
+    tell(fresh, BOOT | {"cn.memory_mb_used": odd})
+    assert table.digest(NODE) == fresh.digest(NODE)
+    assert table.view(NODE).leaves == fresh.view(NODE).leaves
+    assert columns_of(table) == columns_of(fresh)
+
+
+def test_a_provider_of_which_only_the_generation_changes_is_no_number_of_a_boot() -> None:
+    # given an increment with the provider's new generation, which changes nothing else
+    table, name = table_with_one(), f"rp.{NODE}"
+    provider = node_leaves()[name]
+    tell(table, {name: provider | {"generation": 2}})
+    # when the provider then comes with less memory
+    less = provider["inventories"] | {"MEMORY_MB": [1024, 512, 1, 1024, 1, 1.0]}
+    tell(table, {name: provider | {"generation": 3, "inventories": less}})
+    # then its room is less
+    assert room(table, "MEMORY_MB") == 512
 
 
 def test_the_least_available_disk_still_bounds_the_free_disk() -> None:
