@@ -32,6 +32,38 @@ def test_an_agent_that_is_still_heard_in_the_epoch_before_is_asked_at_once(messa
     assert receiver.window.freshness is WindowFreshness.FRESH
 
 
+@pytest.mark.parametrize("message", [increment(1, 6), heartbeat(0, 6), hello(6), snapshot(1, 6)], ids=repr)
+def test_an_agent_that_was_restarted_since_a_late_message_of_a_forgotten_run_is_asked_as_well(
+    message: NodeMessage,
+) -> None:
+    # given a copy of a run that the agent has forgotten
+    receiver = in_epoch_9_by_a_late_message(snapshot(12, epoch=9))
+    # when it is restarted, before it was heard in the epoch that was followed before
+    assert receiver.take(message) == []
+    # then it is asked at once, too
+    assert receiver.asks == [ResyncWish(9, 12)]
+
+
+def test_an_agent_is_asked_after_late_messages_of_two_runs_that_it_has_forgotten() -> None:
+    # given a copy of a run that the agent has forgotten, when a message of the one after that arrives late as well
+    receiver = in_epoch_9_by_a_late_message(snapshot(12, epoch=9))
+    receiver.take(snapshot(3, epoch=10), Leave(NODE, 9, 12))
+    assert receiver.window.epoch == 10 and receiver.asks == []
+    # then the agent, which goes on in the epoch that was followed first, is asked
+    receiver.take(increment(3, epoch=4))
+    assert receiver.asks == [ResyncWish(10, 3)]
+
+
+def test_a_run_that_ended_before_the_one_that_was_followed_is_over() -> None:
+    # given an agent that was restarted
+    receiver = Receiver()
+    receiver.take(snapshot(5, epoch=4), snapshot(1, epoch=9))
+    # when a message of a run before both arrives
+    receiver.take(heartbeat(7, epoch=3))
+    # then nobody is asked
+    assert receiver.asks == []
+
+
 def test_an_epoch_that_only_a_late_message_has_named_is_exceeded_if_a_snapshot_is_not_enough() -> None:
     # given a window without a copy, because a late heartbeat has named a later epoch
     receiver = in_epoch_9_by_a_late_message(heartbeat(12, epoch=9))
