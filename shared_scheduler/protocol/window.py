@@ -15,11 +15,11 @@ agent for a resync.  It never applies messages out of order and never skips a mi
 * A newer epoch, in any message, makes the copy useless; a snapshot is needed.  Until it arrives, increments are held,
   because they may follow it.  Messages of an older epoch change nothing.
 * Epochs tell two runs of an agent apart, but not which of them is the last: an agent that has lost its memory while its
-  clock was set back goes on in an older epoch, and a late message of the run that it has forgotten is newer.  So if the
-  epoch that was followed before the present one is heard again, except by its Leave, the agent is asked for what
-  follows the copy; a window without a copy asks for a snapshot first.  In our epoch the agent answers with a replay
-  or a heartbeat, in an older one it exceeds ours.  As soon as
-  a message of our epoch follows one of the epoch before, the other messages of that one are only late.
+  clock was set back goes on in an older epoch, and a late message of the run that it has forgotten is newer.  So if an
+  epoch is heard that is older than ours, but not older than those that were followed before, except by its Leave, the
+  agent is asked for what follows the copy; a window without a copy asks for a snapshot first.  In our epoch the agent
+  answers with a replay or a heartbeat, in an older one it exceeds ours.  As soon as a message of our epoch follows one
+  of those epochs, their other messages are only late.
 * A snapshot covers everything up to its sequence.  A snapshot that is older than the copy, or older than the copy that
   the caller has dropped, is ignored.
 * Requests for a resync: one is in flight for each node.  It is repeated after ``resync_timeout_s`` plus exponential
@@ -290,8 +290,8 @@ class MessageWindow:
         self._newest = 0  # the highest sequence of this epoch that is known to exist
         self._dropped_at = 0  # the sequence of the copy when it was dropped
         self._closed_epoch = 0  # the agent sent a Leave; messages of this epoch are ignored
-        self._epoch_before = 0  # the epoch that was followed before; 0 if it is over
-        self._in_doubt = False  # whether that one was heard after all messages of ours
+        self._epoch_before = 0  # the first epoch that was followed before, and is not known to be over; 0: none
+        self._in_doubt = False  # whether that one, or one since then, was heard after all messages of ours
         self._verified: tuple[int, int] | None = None  # (sequence, digest) that were equal ...
         self._verify_again_s = 0.0  # ... and need no comparison until then
         self._heard_at_s = float("-inf")
@@ -559,7 +559,7 @@ class MessageWindow:
         self.counters.old_epochs += 1
         silent_at_s = self._heard_at_s + self._times.silent_after_s
         speaks_for_itself = isinstance(message, Heartbeat | Hello)
-        if self.phase is not WindowPhase.SILENT and message.epoch == self._epoch_before:
+        if self.phase is not WindowPhase.SILENT and 0 < self._epoch_before <= message.epoch:
             return self._hear_epoch_before(message, now)
         if self.phase is not WindowPhase.SILENT or now < silent_at_s or not speaks_for_itself:
             return NOTHING
@@ -571,11 +571,12 @@ class MessageWindow:
         return self._ask_to_surpass(surpass, now)
 
     def _hear_epoch_before(self, message: NodeMessage, now: float) -> Outcome:
-        """Ask which of the two epochs is of the last run of the agent.
+        """Ask which of the epochs is of the last run of the agent.
 
         Without a copy the window asks for a snapshot anyway, so this follows only if that does not help."""
         if isinstance(message, Leave):
-            self._epoch_before, self._in_doubt = 0, False
+            if message.epoch == self._epoch_before:
+                self._epoch_before, self._in_doubt = 0, False
             return NOTHING
         self.counters.epochs_in_doubt += not self._in_doubt
         self._in_doubt = True
@@ -612,7 +613,8 @@ class MessageWindow:
         assert epoch > self.epoch, "an epoch only grows"
         if self.epoch:
             self.counters.new_epochs += 1
-        self._epoch_before, self._in_doubt = (0 if self.epoch == self._closed_epoch else self.epoch), False
+        is_over = self.epoch == self._closed_epoch
+        self._epoch_before, self._in_doubt = (0 if is_over else self._epoch_before or self.epoch), False
         self.epoch = epoch
         self.sequence = None
         self._dropped_at = 0
