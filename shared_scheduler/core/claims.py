@@ -122,6 +122,7 @@ from shared_scheduler.protocol.messages import (
     ClaimGroup,
     Consumer,
     Reason,
+    RefusalCode,
     Release,
     Usage,
     Verdict,
@@ -231,6 +232,8 @@ class ClaimState(StrEnum):
     ABANDONED = "abandoned"
 
 
+#: what agents of this release refuse for
+KNOWN_REFUSALS = frozenset(code.value for code in RefusalCode)
 #: the states of a claim with which its request may be answered, or was
 WANTED = frozenset({ClaimState.CLAIMING, ClaimState.WRITING, ClaimState.WRITTEN, ClaimState.CONFIRMED})
 
@@ -268,6 +271,15 @@ class Intent:
     service_accepts: bool = False
     #: when the request arrived
     asked_s: float = 0.0
+
+
+def _reason_of(verdict: Verdict) -> Reason | None:
+    """Why an agent has refused.  A code that is not known is only a detail: it may be of a later release, or have the
+    name of another ending of claims."""
+    reason = None if verdict.accepted else verdict.reason
+    if reason is None or reason.code in KNOWN_REFUSALS:
+        return reason
+    return Reason(ClaimState.REFUSED.value, {"code": reason.code, "detail": dict(reason.detail)})
 
 
 def _place_of(claim: OpenClaim) -> tuple[str, str]:
@@ -547,7 +559,7 @@ class Claims:
         step.trigger = claim.cause
         self._landed(step, claim)
         self.limit.answered(verdict.node, step.now - claim.began_s)
-        claim.reason, claim.judged_s, claim.judged_epoch = verdict.reason, step.now, verdict.epoch
+        claim.reason, claim.judged_s, claim.judged_epoch = _reason_of(verdict), step.now, verdict.epoch
         if verdict.accepted and step.now >= self._written_by_s(claim):
             self._release(step, claim)
             self._forget(step, claim, ClaimState.TIMED_OUT)

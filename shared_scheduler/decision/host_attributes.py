@@ -120,7 +120,7 @@ def _inside(value: Any, key: str) -> Any:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (RecursionError, ValueError):
             return None
     if isinstance(value, dict):
         return value.get(key)
@@ -172,7 +172,7 @@ def metrics_of(leaves: Mapping[str, Leaf]) -> dict[str, int]:
         return {}
     try:
         return {one["name"]: _whole(one) for one in json.loads(text) if "value" in one}
-    except (KeyError, OverflowError, TypeError, ValueError):
+    except (KeyError, OverflowError, RecursionError, TypeError, ValueError):
         return {}
 
 

@@ -50,9 +50,15 @@ IMAGE_COUNTS = "image_counts"
 def leaves_from_compute_node(row: Mapping[str, Any]) -> dict[str, Leaf]:
     """``cn.*``, ``stats.*``, ``numa.*`` and ``pci.*`` leaves of one record.
 
-    :raises MalformedTopologyError: when a topology column has a wrong shape
-    :raises ValueError: when a JSON column cannot be parsed
+    :raises ValueError: when a column cannot be parsed, or has another shape (``MalformedTopologyError`` among them)
     """
+    try:
+        return _leaves(row)
+    except (AttributeError, LookupError, RecursionError, TypeError) as error:
+        raise ValueError(f"compute_nodes of {row.get('host')}: a column of another shape: {error!r}") from error
+
+
+def _leaves(row: Mapping[str, Any]) -> dict[str, Leaf]:
     found: dict[str, Leaf] = {leaves.COMPUTE_NODE + column: row.get(column) for column in PLAIN_COLUMNS}
     host_ip = row.get("host_ip")
     found[leaves.COMPUTE_NODE + "host_ip"] = None if host_ip is None else str(host_ip)

@@ -184,6 +184,6 @@ def _has_address_bits(required: int | None, cpu_info: Any) -> bool:
         return True
     try:
         bits = int(json.loads(cpu_info or "{}").get("maxphysaddr", {}).get("bits") or 0)
-    except (AttributeError, OverflowError, TypeError, ValueError):
+    except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):
         return True
     return not bits or bits >= int(required)
