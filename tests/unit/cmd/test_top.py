@@ -79,6 +79,17 @@ def test_the_view_shows_rates_queues_windows_and_lagging_nodes(
     assert "c9\\x1b[2K " in out, "what an agent calls itself moves no cursor"
 
 
+def test_each_word_of_the_view_is_defined(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert once(sockets, "--scheduler", "17") == 0
+
+    words = capsys.readouterr().out.partition("\nWords:\n")[2]
+    defined = {line.strip().partition("  ")[0] for line in words.splitlines() if line[2:3].strip()}
+    assert {
+        "decisions", "without host", "refusals", "conflicts", "requests", "placement_writes", "records", "windows",
+        "in_order", "gap", "lag", "in step", "agent", "claim",
+    } - defined == set()  # fmt: skip
+
+
 def test_scripts_get_all_schedulers_in_one_line(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert once(sockets, "--format", "json") == 0
 
