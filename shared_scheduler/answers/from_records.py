@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from shared_scheduler.answers.held_room import with_projects
-from shared_scheduler.answers.host_facts import facts
+from shared_scheduler.answers.host_facts import facts, known_state
 from shared_scheduler.answers.shapes import HostEvent, Reasons, RecordEntry, Why, WhyNot
 from shared_scheduler.records.joined_ends import lacks_asker, with_askers
 from shared_scheduler.records.moments import moment
@@ -130,7 +130,7 @@ def story(store: Store, host: str, count: int) -> list[HostEvent]:
     of_host += _as_alternate(store, host, of_host, count)
     found = [record for _, record in in_order(of_host)]
     known = with_askers_of(store, cast(list[RecordEntry], with_projects(store, found)))
-    return [event for same in _repeated(cast(list[Record], known))[-count:] for event in _events(same, host)]
+    return list(_with_increments(_repeated(cast(list[Record], known))[-count:], host))
 
 
 def _as_alternate(store: Store, host: str, known: Sequence[Record], count: int) -> list[Record]:
@@ -191,6 +191,25 @@ def _said(record: Record) -> Record:
     """What is the same if it is said again; another scheduler may record the end of a build again."""
     left_out = {"at", "scheduler"} if record.get("kind") == BUILD else {"at"}
     return {name: value for name, value in record.items() if name not in left_out}
+
+
+def _with_increments(groups: Iterable[Sequence[Record]], host: str) -> Iterator[HostEvent]:
+    """The events, and before each one the increments of the agent since the newest message that an earlier one shows.
+
+    No increment has a record of its own.  A scheduler that has applied some counts them in its next record."""
+    newest: dict[int, int] = {}  # epoch -> sequence
+    for same in groups:
+        epoch, sequence = known_state(same[0], host)
+        if sequence > newest.get(epoch, sequence) and not same[0].get("increments"):
+            text = _increments(newest[epoch] + 1, sequence)
+            yield HostEvent(at=same[0]["at"], request_id="", instances=[], text=text)
+        newest[epoch] = max(sequence, newest.get(epoch, 0))
+        yield from _events(same, host)
+
+
+def _increments(first: int, last: int) -> str:
+    numbers = f"increment {first}" if first == last else f"increments {first} to {last}"
+    return f"its agent had sent {numbers}"
 
 
 def _events(same: Sequence[Record], host: str) -> Iterator[HostEvent]:

@@ -17,6 +17,12 @@ from shared_scheduler.records.story import FILTERED
 UNNAMED = "this record does not name"
 #: what the reason for lack of room says already, or nobody asks
 IN_THE_CODE = frozenset({"provider", "resource_class"})
+#: word that a reader may not know -> the sentences that need its definition
+WORDS = {
+    "weights": r"\bby weight ", "alternates": r"^alternate of ", "selected": r"^selected$", "held": r"^held by ",
+    "snapshot": r": (\d+ increments, then )?a snapshot: ", "resync": r"\basked for (the messages after its|its whole) ",
+    "silent": r": its agent is silent: ", "increment": r"\bincrements? ?", "state": r"\bstate at epoch \d+",
+}  # fmt: skip
 #: values that are amounts of a resource class
 AMOUNTS = frozenset({"asked", "used", "capacity", "total", "reserved", "min_unit", "max_unit", "step_size"})
 
@@ -40,10 +46,15 @@ def _with_units(detail: Mapping[str, Any], resource_class: str) -> dict[str, Any
 
 def outcome(attempt: Mapping[str, Any]) -> str:
     """How a try ended, with the numbers compared; a filter of Nova by its name."""
+    name, told = outcome_parts(attempt)
+    return name + (f" ({told})" if told else "")
+
+
+def outcome_parts(attempt: Mapping[str, Any]) -> tuple[str, str]:
+    """How a try ended, and the numbers compared."""
     detail = {name: value for name, value in attempt["detail"].items() if name != "provider"}
     name = _name_of(str(attempt["outcome"]), detail)
-    told = values(_with_units(detail, str(detail.get("resource_class", ""))))
-    return name + (f" ({told})" if told else "")
+    return name, values(_with_units(detail, str(detail.get("resource_class", ""))))
 
 
 def code_of(one: Mapping[str, Any]) -> str:
@@ -58,6 +69,12 @@ def _name_of(code: str, detail: dict[str, Any]) -> str:
 
 def rejection(one: Mapping[str, Any]) -> str:
     """Why a host was rejected: the reason, the numbers compared, what it lacks, and where the numbers came from."""
+    told = "; ".join(filter(None, [comparison(one), origin(one)]))
+    return code_of(one) + (f" ({told})" if told else "")
+
+
+def comparison(one: Mapping[str, Any]) -> str:
+    """The numbers that rejected a host, and what it lacks."""
     detail, code = one["detail"], str(one["code"])
     missing = 0
     if {"asked", "used", "capacity"} <= detail.keys():
@@ -65,10 +82,8 @@ def rejection(one: Mapping[str, Any]) -> str:
     lacks = f"short by {amount(code.removeprefix(NO_ROOM), missing)}" if missing > 0 else ""
     said = IN_THE_CODE if code.startswith(NO_ROOM) else ()
     compared = {name: value for name, value in detail.items() if name not in said}
-    name = _name_of(code, compared)
-    in_units = _with_units(compared, code.removeprefix(NO_ROOM))
-    told = "; ".join(filter(None, [values(in_units), lacks, origin(one)]))
-    return name + (f" ({told})" if told else "")
+    _name_of(code, compared)
+    return "; ".join(filter(None, [values(_with_units(compared, code.removeprefix(NO_ROOM))), lacks]))
 
 
 def origin(one: Mapping[str, Any]) -> str:
@@ -98,8 +113,7 @@ def words(texts: Iterable[str]) -> Iterator[str]:
     """The codes and other words of such sentences that a reader may not know."""
     for text in texts:
         yield from re.findall(r"(?:rejected|tried): (\w+)", text)
-        yield from re.findall(r"^(held) by ", text)
-        yield from re.findall(r"\b(state) at epoch \d+", text)
+        yield from (word for word, pattern in WORDS.items() if re.search(pattern, text))
 
 
 def facts(record: Record, host: str) -> Iterator[str]:
@@ -121,11 +135,17 @@ def facts(record: Record, host: str) -> Iterator[str]:
     yield from found or [_unknown(record, host)]
 
 
+def tries(record: Record) -> list[Mapping[str, Any]]:
+    """The tries, without those that a filter ended whose numbers the record has among the rejections."""
+    told = {(one["host"], code_of(one)) for one in record.get("near", ())}
+    return [one for one in record.get("attempts", ()) if (one["host"], outcome_parts(one)[0]) not in told]
+
+
 def tries_after(record: Record, decision: int) -> Iterator[Mapping[str, Any]]:
     """The tries that ended after this decision of the request (from 1) and before the next one; of 0: those of which
     the record does not show after which one."""
     shown = len(record["decisions"])
-    for attempt in record["attempts"]:
+    for attempt in tries(record):
         after = attempt.get("after_decisions", 0)
         if decision == (after if 0 < after <= shown else 0):
             yield attempt
@@ -141,6 +161,15 @@ def change(record: Record) -> str:
         "silent": "its agent is silent: its state is read from the databases",
     }
     return f"{record['scheduler']}: {before}{told.get(record['result'], record['result'])}"
+
+
+def known_state(record: Record, host: str) -> tuple[int, int]:
+    """Epoch and sequence of the newest message of the agent of a host that a record shows; zeros if it shows none."""
+    if record.get("kind") == NODE:
+        return record["epoch"], record["sequence"]
+    best = [one for counts in record.get("decisions", ()) for one in counts.get("best", ())]
+    shown = [one for one in (*best, *record.get("near", ()), *record.get("attempts", ())) if one["host"] == host]
+    return max(((one.get("epoch", 0), one.get("sequence", 0)) for one in shown), default=(0, 0))
 
 
 def _named(side: Any) -> str:
@@ -175,7 +204,7 @@ def _rejected(record: Record, host: str) -> Iterator[str]:
 def _tried(record: Record, host: str, decision: int) -> Iterator[str]:
     for attempt in tries_after(record, decision):
         if attempt["host"] == host:
-            yield f"tried: {outcome(attempt)}"
+            yield f"{'rejected' if attempt['outcome'] == FILTERED else 'tried'}: {outcome(attempt)}"
             yield from (f"held {text}" for text in [held_text(attempt)] if text)
 
 

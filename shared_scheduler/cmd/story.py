@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows what the records say of a host, oldest first: snapshots and gaps of its state, claims
+"""Shows what the records say of a host, oldest first: snapshots, increments and gaps of its state, claims
 and their verdicts, answers, and ends of builds.  With --nova, it also shows what Nova did on the host
 with these servers, for example their deletion.
 
@@ -22,7 +22,7 @@ from shared_scheduler.records.moments import moment
 from shared_scheduler.records.store import FOUND_MAX, Store
 
 #: groups of terms that ``--help`` defines
-TERMS = (terms.STORIES, terms.BUILDS, terms.REASONS, terms.ATTEMPTS)
+TERMS = (terms.STORIES, terms.BUILDS, terms.NODE_CHANGES, terms.REASONS, terms.ATTEMPTS)
 COLUMNS = ("at", "request", "servers", "what")
 COUNT = 50
 

@@ -7,6 +7,7 @@ them.  ``tests/unit/cmd/test_terms.py`` fails when the code prints a state, a re
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ GENERAL = TermGroup("Terms", "Used by all commands, in the log and in these page
     "alternate": "A host that is returned after the selected host. nova-conductor uses it when the build fails.",
     "assume": "Count a claim in the scheduler's own table before the agent and Placement have accepted it.",
     "cell": "A cell of Nova. Each cell has one state channel on its message queue.",
-    "claim": "A request of a scheduler to reserve resources of one node for one consumer.",
+    "claim": "A request of a scheduler to reserve resources of one node for one server or migration.",
     "confirm": "Mark an assumed claim as written to Placement.",
     "consumer": "A server or a migration that holds allocations in Placement.",
     "decision": "One pass over the host table for one server: filters, weights and the selected host.",
@@ -288,7 +289,7 @@ COUNTERS = TermGroup(
     "reads_overtaken": "Database rows that were read before the ones in use, ignored.",
     "reads_unusable": "Database rows with a value of a wrong type, ignored.",
     "refused": "Claims that an agent refused.",
-    "conflicts": "Writes to Placement that ended in provider_conflict or consumer_conflict.",
+    "conflicts": "Writes to Placement that failed because others came first (provider_conflict, consumer_conflict).",
     "quarantined": "How often a node was put into quarantine because of refusals.",
     "late": "Claims that an agent did not answer in the usual time, so that another host was tried.",
     "agents_gone": "Messages to an agent that the message queue returned, because the agent is not connected.",
@@ -387,6 +388,7 @@ STORIES = TermGroup("Lines of a story", "why, why-not and story.", {
                "as much: then schedulers that decide at the same time prefer different ones of these. Each weigher of "
                "Nova adds its part.",
     "alternates": "Hosts that nova-conductor tries, in this order, if the build on the selected one fails.",
+    "selected": "The scheduler has answered nova-conductor with this host, so the server is built there first.",
     "Success": "Of an event of Nova. nova-compute also ends a build with it that it hands back, so that nova-conductor "
                "tries the next host; if a record shows that the build failed, why prints this instead.",
     "no end recorded": "Of an event of Nova, in JSON unfinished. Nova may also keep no end for a build that was handed "
@@ -412,8 +414,12 @@ TOP = TermGroup("Live view", "top and the page of serve: what the running schedu
     "lag": "Messages of an agent that are known to exist and are not applied yet. A silent agent has none: the state "
            "of its node is read from the databases.",
     "without agent": "Nodes of which no agent was ever heard.",
+    "in step": "Nodes of which each message that is known to exist is applied.",
     "requests": "Queue: requests that are not answered yet.",
     "placement_writes": "Queue: writes that wait for Placement.",
+    "records": "Queue: records that wait to be stored.",
+    "windows": "The nodes by the state of their window: the part of a scheduler that puts the messages of a node's "
+               "agent in order and detects gaps.",
     "new": "Window: no message of the node has arrived.",
     "in_order": "Window: no message is missing.",
     "unverified": "Window: the copy is not compared with the agent's digest yet.",
@@ -430,6 +436,8 @@ OF_FILTERS = {
     "ServerGroupAntiAffinityFilter": "The host already has as many members of the server group as its policy allows.",
     "ServerGroupAffinityFilter": "The members of the server group are on other hosts, and its policy demands one host.",
 }
+#: words of definitions that are defined too; the definition of the first one has the second
+OWN = ("agent", "claim")
 #: in the order of the glossary page
 GROUPS = (
     GENERAL, FRESHNESS, NOT_CHOOSABLE, COLUMNS, READS, FOREIGN_CHANGES, REASONS, ATTEMPTS, FAILURES, BUILDS, SOURCES,
@@ -451,15 +459,19 @@ def explained(codes: Iterable[str], *groups: TermGroup) -> list[str]:
 def meanings(codes: Iterable[str], *groups: TermGroup) -> dict[str, str]:
     """Word -> its definition, of the words that are known, in order.
 
-    A code may have a part after a colon.  The first group that has a word defines it.
+    A code may have a part after a colon.  The first group that has a word defines it, the general terms last.  Behind
+    them stand those words of the definitions that nobody knows who has not seen this scheduler.
     """
     found: dict[str, str] = {}
     for word in (code.partition(":")[0] for code in codes):
-        meaning = next((group.terms[word] for group in groups if word in group.terms), "")
+        meaning = next((group.terms[word] for group in (*groups, GENERAL) if word in group.terms), "")
         if meaning:
             found[word] = meaning
         elif word.endswith("Filter"):
             found[word] = OF_FILTERS.get(word, "A filter of Nova or of the site, by the name of its class.")
+    for word in OWN:
+        if any(re.search(rf"\b{word}s?\b", meaning) for meaning in found.values()):
+            found.setdefault(word, GENERAL.terms[word])
     return found
 
 

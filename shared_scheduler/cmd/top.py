@@ -76,10 +76,13 @@ def _show_next(args: argparse.Namespace, directory: Path, rates: Rates) -> int:
 
 def _words(loads: Sequence[Load]) -> Iterator[str]:
     """The words of the views that a reader may not know."""
-    yield from ("decisions", "without host", "refusals", "conflicts", "placement_writes", "lag")
+    yield from ("decisions", "without host", "refusals", "conflicts")
+    yield from ("requests", "placement_writes", "records", "windows")
     for load in loads:
-        yield from (state for state, count in load["windows"].items() if count)
-        yield from (LAG_NAMES[name] for name in ("silent", "without_agent") if load["lags"].get(name))
+        yield from _there(load["windows"])
+    yield "lag"
+    for load in loads:
+        yield from (LAG_NAMES[name] for name in ("0", "silent", "without_agent") if load["lags"].get(name))
 
 
 def _live(args: argparse.Namespace, directory: Path, rates: Rates) -> int:

@@ -38,6 +38,8 @@ TERMS = (
 PHASES = ("placing", "rechecking", "checking", "yielding", "failing")
 #: the event of a build on a node
 BUILD_EVENT = "compute__do_build_and_run_instance"
+#: a trait that a request filter of Nova adds to every request, and a hint that is told with its group
+OF_EVERY_REQUEST, HINT_OF_GROUP = "OWNER_NOVA", "group"
 #: what is shown for the result ``unfinished`` of an event of Nova
 NO_END = "no end recorded"
 #: what is shown for the result Success of a build that failed
@@ -185,12 +187,14 @@ def _ids(record: Record) -> str:
 
 def _limits(asked: Any) -> Iterator[str]:
     """What else restricts the hosts."""
+    required = {name for form in asked["forms"] for names in ("root_required", "required")
+                for name in form.get(names, ())}  # fmt: skip
+    hints = [hint for hint in asked.get("hints") or () if hint != HINT_OF_GROUP or not asked.get("group")]
     texts = {
         "zone": asked.get("availability_zone"), "group": " ".join(filter(None, reversed(asked.get("group") or ()))),
-        "hints": ", ".join(asked.get("hints") or ()), "not": ", ".join(asked.get("ignore_hosts") or ()),
+        "hints": ", ".join(hints), "not": ", ".join(asked.get("ignore_hosts") or ()),
         "only": ", ".join([*(asked.get("force_hosts") or ()), *(asked.get("force_nodes") or ())]),
-        "traits": ", ".join(sorted({name for form in asked["forms"] for name in form.get("root_required", ())}
-                                   | {name for form in asked["forms"] for name in form.get("required", ())})),
+        "traits": ", ".join(sorted(required - {OF_EVERY_REQUEST})),
         "to": (asked.get("destination") or {}).get("host"),
     }  # fmt: skip
     return (f"{name} {text}" for name, text in texts.items() if text)

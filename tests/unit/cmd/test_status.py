@@ -100,13 +100,13 @@ def test_the_words_of_an_answer_are_defined_below_it(
     monkeypatch.setitem(ANSWER, "silent_agents", [{"host": "c7", "node": "n7", "heard_ago_s": 95.0}])
     # then only the words that are printed are defined
     manage.main(["status", "--socket-dir", str(sockets)])
-    assert words_of(capsys.readouterr().out) == ["fresh", "suspect", "quarantine", "silent"]
+    assert words_of(capsys.readouterr().out) == ["fresh", "suspect", "quarantine", "silent", "agent", "claim"]
 
     # and those of the nodes
     manage.main(["status", "--nodes", "--socket-dir", str(sockets)])
     out = capsys.readouterr().out
     assert words_of(out) == [
-        "fresh", "provisional", "quarantined", "agent", "heard_ago_s", "outstanding", "pending",
+        "fresh", "provisional", "quarantined", "agent", "heard_ago_s", "outstanding", "pending", "claim",
     ]  # fmt: skip
     assert "  pending      Claims of any scheduler that the agent accepted" in out
 

@@ -120,7 +120,7 @@ def test_the_counters_are_defined() -> None:
 
 def test_what_top_shows_is_defined() -> None:
     counts = {top.SHOWN.get(name, name) for name in COUNTED} - {"conflicts"}  # a counter of status
-    counted = {*counts, "lag", "without agent", "requests", "placement_writes"}
+    counted = {*counts, "lag", "in step", "without agent", "requests", "placement_writes", "records", "windows"}
 
     assert terms.TOP.terms.keys() == values(WindowPhase) | counted
 
@@ -153,7 +153,8 @@ def test_the_words_of_a_screen_are_defined_once_without_the_part_after_the_colon
     found = terms.explained(["no_room:VCPU", "no_room:DISK_GB", "written", "site"], terms.REASONS, terms.ATTEMPTS)
 
     assert found[:2] == ["", "Words:"]
-    assert [line.split()[0] for line in found if line.startswith("  ") and line[2] != " "] == ["no_room", "written"]
+    words = [line.split()[0] for line in found if line.startswith("  ") and line[2] != " "]
+    assert words == ["no_room", "written", "agent", "claim"], "the last two are words of the definitions"
     assert terms.explained(["site"], terms.REASONS) == []
     assert "A filter of Nova or of the site" in terms.explained(["SiteFilter"], terms.REASONS)[-1]
     own = " ".join(terms.explained(["ServerGroupAntiAffinityFilter"], terms.REASONS))
