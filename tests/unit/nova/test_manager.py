@@ -280,14 +280,18 @@ def test_while_placement_does_not_answer_users_read_neither_its_address_nor_a_no
     assert texts_for_users(raised.value) in {NOT_ENOUGH_HOSTS, "No valid host was found. "}
 
 
-@pytest.mark.parametrize("place", ["engine.Engine.decide", "engine.Engine.handle"])
+@pytest.mark.parametrize("place", [
+    "service.engine.Engine.decide", "service.engine.Engine.handle", "nova.manager.make_request",
+    "nova.manager.RequestFilters.__call__", "nova.notifications.Notifications.start",
+    "nova.manager.utils.request_is_rebuild",
+])  # fmt: skip
 def test_users_do_not_read_of_internal_errors(
     start: Any, cloud: Cloud, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     cloud.compute("cmp1")
     start()
     with monkeypatch.context() as broken:
-        broken.setattr(f"shared_scheduler.service.{place}", fails)
+        broken.setattr(f"shared_scheduler.{place}", fails)
         with pytest.raises(exception.NoValidHost) as raised:
             ask(small(), uuids(1))
 
