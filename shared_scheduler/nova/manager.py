@@ -184,25 +184,28 @@ class SharedSchedulerManager(manager.Manager):
             else:
                 arguments["spec_obj"] = spec_obj
             return self._pass_on(context, arguments)
-        if spec_obj is _NOT_GIVEN:
-            spec_obj = objects.RequestSpec.from_primitives(context, request_spec, filter_properties)
-        with errors.internal_errors_hidden():
-            running = self._scheduler()
-        if not utils.request_is_rebuild(spec_obj):
-            self._request_filters(context, spec_obj)
         wanted = return_objects and return_alternates
         alternates = _alternates(num_alternates, len(instance_uuids or ())) if wanted else 0
-        request = make_request(context, spec_obj, instance_uuids, alternates, self.host_manager)
-        if wanted and num_alternates is None:
-            request = replace(request, flavor_sets_alternates=True)
-        self._notifications.start(context, spec_obj)
         with errors.internal_errors_hidden():
+            if spec_obj is _NOT_GIVEN:
+                spec_obj = objects.RequestSpec.from_primitives(context, request_spec, filter_properties)
+            running = self._scheduler()
+            request = self._request(context, spec_obj, instance_uuids, alternates)
+            if wanted and num_alternates is None:
+                request = replace(request, flavor_sets_alternates=True)
+            self._notifications.start(context, spec_obj)
             outcome = self._decide(running, request)
             if isinstance(outcome, Fail):
                 raise errors.exception_of(outcome)
             answer = self._answer(running, outcome, return_objects)
         self._tell_end(context, spec_obj, request.request_id)
         return answer
+
+    def _request(self, context: Any, spec: Any, instance_uuids: Sequence[str] | None, alternates: int) -> Request:
+        """The request after Nova's request filters, which change the spec."""
+        if not utils.request_is_rebuild(spec):
+            self._request_filters(context, spec)
+        return make_request(context, spec, instance_uuids, alternates, self.host_manager)
 
     def _pass_on(self, context: Any, arguments: dict[str, Any]) -> Any:
         """Mode shadow.  The request does not need anything of ours."""
@@ -221,10 +224,7 @@ class SharedSchedulerManager(manager.Manager):
             spec = objects.RequestSpec.from_primitives(
                 context, arguments["request_spec"], arguments["filter_properties"]
             )
-        if not utils.request_is_rebuild(spec):
-            self._request_filters(context, spec)
-        made = make_request(context, spec, arguments["instance_uuids"], 0, self.host_manager)
-        return replace(made, dry_run=True)
+        return replace(self._request(context, spec, arguments["instance_uuids"], 0), dry_run=True)
 
     def _answer(self, running: RunningScheduler, outcome: Answer, return_objects: bool) -> Any:
         """What is sent to the conductor.  If it cannot be made, the allocations are deleted again."""
