@@ -178,15 +178,19 @@ def _named(side: Any) -> str:
 
 def _decided(record: Record, host: str) -> Iterator[str]:
     for number, counts in enumerate(record["decisions"], 1):
-        yield from _ranked(counts["best"], host)
+        yield from _ranked(counts, host)
         yield from _tried(record, host, number)
 
 
-def _ranked(best: Sequence[Mapping[str, Any]], host: str) -> Iterator[str]:
+def _ranked(counts: Mapping[str, Any], host: str) -> Iterator[str]:
+    best: Sequence[Mapping[str, Any]] = counts["best"]
     weights = [f"{one['weight']:.4g}" for one in best]
     equal = weights.count(weights[0]) if weights else 0
     for place, (one, weight) in enumerate(zip(best, weights, strict=True), 1):
         if one["host"] != host:
+            continue
+        if counts["survivors"] == 1:
+            yield f"passed, as the only one ({state_at(one)})"
             continue
         if equal > 1 and weight == weights[0]:
             yield f"passed, one of the best {equal}, each by weight {weight} ({state_at(one)})"

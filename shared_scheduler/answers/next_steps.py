@@ -23,6 +23,8 @@ def next_steps(story: Why, place: str = "") -> Iterator[str]:
     if last.get("kind") == BUILD and result != ACTIVE:
         failed = [one for one in known if one["kind"] == BUILD and one.get("result") != ACTIVE]
         hosts = list(dict.fromkeys(host for one in failed for host in one.get("hosts", ())[:1]))
+        if len(hosts) > 1 and failed[0].get("reason") and len({one.get("reason") for one in failed}) == 1:
+            yield "each build failed for the same reason: see what the hosts share, as network, image and volumes"
         if hosts:
             yield _logs(hosts)
         if "nova" not in story:

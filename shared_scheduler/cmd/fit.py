@@ -134,7 +134,8 @@ def _next(answer: Mapping[str, Any]) -> Iterator[str]:
     if after["host"]:
         yield f"{which} would fit as well, on {after['host']}"
         return
-    yield f"{which} would have no host: {counts_first(after['text'])}"
+    after_these = f" after the {answer['fit']} that fit" if answer["fit"] else ""
+    yield f"{which} would have no host{after_these}: {counts_first(after['text'])}"
     for code in after["reasons"]:
         yield from (f"  {text}" for text in _lacking(after, code))
     host = (answer.get("asked", {}).get("destination") or {}).get("host", "")

@@ -35,12 +35,12 @@ from shared_scheduler.records.store import (
     RecordConditions,
     Store,
 )
-from shared_scheduler.records.story import refusing, rejected
+from shared_scheduler.records.story import NO_HOST, refusing, rejected
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.FAILURES, terms.BUILDS, terms.NODE_CHANGES, terms.AGREEMENT)
 #: Said after the records of one result, because a reader may look for all failures.
-OTHER_RESULTS = "--result failed shows builds; a request without a host has another result, as no_valid_host"
+OTHER_RESULTS = f"--result failed shows builds; a request without a host has the result {' or '.join(sorted(NO_HOST))}"
 COLUMNS = ("at", "kind", "request", "servers", "result", "hosts", "reason")
 #: Time between two reads of new records.
 FOLLOW_S = 1.0

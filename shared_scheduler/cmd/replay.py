@@ -199,6 +199,8 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     if shown:
         rows = [[one["request_id"], _hosts(one["was"]), _hosts(one["now"]), one["why"]] for one in shown]
         yield from printed_tables.lines(("request", "was", "now", "why"), rows)
+    if answer["state"] == CURRENT and shown:
+        yield "each request was decided as if it were the only one of today"
     if answer["differ"] > len(shown):
         yield f"({answer['differ'] - len(shown)} more differ)"
     for reason, count in answer["cannot_reasons"].items():

@@ -122,8 +122,8 @@ def _lines(load: Load) -> Iterator[str]:
     ]  # fmt: skip
     yield from _indented(printed_tables.lines(("", "now", "since start"), rows, numbers=(1, 2)))
     yield f"  queues   {_counts(load['queues'])}"
-    yield f"  windows  {_counts(_there(load['windows']))}"
-    yield f"  lag      {_counts({_lag_name(name): count for name, count in _there(load['lags']).items()})}"
+    yield f"  windows  nodes: {_counts(_there(load['windows']))}"
+    yield f"  lag      nodes: {_counts({_lag_name(name): count for name, count in _there(load['lags']).items()})}"
     if load["lagging"]:
         behind = [[one["host"], _lag(one), one["state"], _age(one["heard_ago_s"])] for one in load["lagging"]]
         yield from _indented(printed_tables.lines(LAGGING_COLUMNS, behind, numbers=(1, 3)))

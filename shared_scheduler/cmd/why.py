@@ -43,7 +43,7 @@ OF_EVERY_REQUEST, HINT_OF_GROUP = "OWNER_NOVA", "group"
 #: what is shown for the result ``unfinished`` of an event of Nova
 NO_END = "no end recorded"
 #: what is shown for the result Success of a build that failed
-HANDED_BACK = "ended (the build was handed back to nova-conductor)"
+HANDED_BACK = "it ended (the build was handed back to nova-conductor)"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -132,7 +132,8 @@ def _nova_event(story: Why, event: NovaEvent) -> Iterator[str]:
     if event["action"] == FAULT:
         yield f"{second(event['at'])}  Nova, fault{where}: {event['details']}"
         return
-    yield f"{second(event['at'])}  Nova, {event['action']}: {event['event']}{where}: {_result(story, event)}"
+    began = f"{second(event['at'])}  Nova, {event['action']}: {event['event']}{where} began"
+    yield f"{began}; {_result(story, event)}"
     if event["details"]:
         yield f"  details   {event['details']}"
 
@@ -170,7 +171,7 @@ def _decision(record: Record) -> Iterator[str]:
     for number, counts in enumerate(record["decisions"], 1):
         yield f"  decided   {passed(counts)}"
         if counts["best"]:
-            yield "  weights   " + "; ".join(_weights(counts["best"]))
+            yield "  weights   " + "; ".join(_weights(counts))
         yield from _attempts(record, number)
     yield from (f"  host      {one['host']}: {rejection(one)}" for one in record.get("near", ()))
     yield from _attempts(record, 0)
@@ -224,10 +225,12 @@ def passed(counts: Mapping[str, Any]) -> str:
     return f"{counts['survivors']} of {counts['hosts']} hosts passed{_rejected(counts['reasons'])}"
 
 
-def _weights(best: Any) -> Iterator[str]:
+def _weights(counts: Any) -> Iterator[str]:
     """The best hosts, best first; those whose weights are shown alike are one part."""
+    if counts["survivors"] == 1:
+        return iter([f"only {counts['best'][0]['host']} passed, so it was not weighed"])
     alike: dict[str, list[str]] = {}
-    for one in best:
+    for one in counts["best"]:
         shares = " + ".join(f"{name} {share + 0.0:.4g}" for name, share in one.get("shares", {}).items())
         alike.setdefault(f"{one['weight']:.4g}" + (f" = {shares}" if shares else ""), []).append(one["host"])
     return (f"{listed(hosts)}{' each' * bool(hosts[1:])} {weight}" for weight, hosts in alike.items())

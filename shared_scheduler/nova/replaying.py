@@ -173,7 +173,7 @@ def _why(record: Record, was: ReplayedChoice, now: ReplayedChoice, after: Redeci
     if not now.hosts:
         return f"no host: {now.text}"
     if not was.hosts:
-        return f"no host was found: {was.text}"
+        return f"a host passes now; then: {was.text}"
     [index, *_] = [place for place, pair in enumerate(zip(was.hosts, now.hosts, strict=False)) if pair[0] != pair[1]]
     if index:
         return f"server {index + 1}: {now.hosts[index]} instead of {was.hosts[index]}"
@@ -183,7 +183,10 @@ def _why(record: Record, was: ReplayedChoice, now: ReplayedChoice, after: Redeci
         return f"{was.hosts[0]} is not known any more"
     if old.code:
         return f"{old.host}: {old.code} ({values(old.detail)})"
-    return f"{now.hosts[0]} weighs {new.weight if new else 0.0:.4g} and {old.host} {old.weight:.4g}"
+    weighs, before = f"{new.weight if new else 0.0:.4g}", f"{old.weight:.4g}"
+    if weighs == before:
+        return f"{now.hosts[0]} and {old.host} both weigh {weighs}: either may be chosen"
+    return f"{now.hosts[0]} weighs {weighs} and {old.host} {before}"
 
 
 def present_settings() -> dict[str, Any]:

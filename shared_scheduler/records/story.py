@@ -176,7 +176,7 @@ def _builds(hosts: Sequence[str]) -> str:
 def _sentence(end: Record, troubles: _Troubles) -> str:
     host = _host(end)
     if end["result"] == ACTIVE:
-        return f"active on {host}{troubles.before()}"
+        return f"became active on {host}{troubles.before()}"
     if end.get("kind") == BUILD:
         return f"{_builds((*troubles.failed, host))} failed"
     if end["result"] == PLACED:

@@ -111,8 +111,8 @@ def refused_and_then_accepted(cloud: Cloud) -> Case:
             if len(outcomes) > 1 and outcomes[-1] == "written" and record["instances"][0] in hosts:
                 server, refused = record["instances"][0], refusing(record)
                 if refused:
-                    return Case(server, f"active on {hosts[server]} ({listed(refused)} refused before)")
-                without_answer.append(Case(server, f"active on {hosts[server]}"))
+                    return Case(server, f"became active on {hosts[server]} ({listed(refused)} refused before)")
+                without_answer.append(Case(server, f"became active on {hosts[server]}"))
         cloud.delete(hosts)
     assert without_answer, f"no node has refused a claim in {BURSTS_MAX} bursts"
     return without_answer[-1]
@@ -145,7 +145,7 @@ def cases(cloud: Cloud) -> dict[str, Case]:
     options = {"shared_scheduler": {"records_connection": cloud.layout.database_url(DATABASE)}}
     cloud_state.begin(cloud, schedulers=2, nova_options=options)
     server, row = boot(cloud, "global request id")
-    found = {"global request id": Case(server, f"active on {row['host']}")}
+    found = {"global request id": Case(server, f"became active on {row['host']}")}
     found["memory"] = impossible(cloud, "memory", TOO_LARGE, "3 no_room:MEMORY_MB")
     found["trait"] = impossible(cloud, "trait", WITH_TRAIT, "missing: HW_CPU_X86_AVX512F")
     found["anti-affinity"] = of_anti_affinity(cloud)
@@ -159,7 +159,7 @@ def cases(cloud: Cloud) -> dict[str, Case]:
     cloud_state.wait_most_free(cloud, "c1")
     server, _ = cloud_state.boot_undisturbed(cloud, headers=sent_with("alternate"))
     host = cloud.server(server)["host"]
-    found["alternate"] = Case(server, f"active on {host} (the build on c1 failed before)")
+    found["alternate"] = Case(server, f"became active on {host} (the build on c1 failed before)")
     cloud_state.begin(cloud, schedulers=2, nova_options=options, hardware_of=refusing)
     server, _ = boot(cloud, "addresses")
     found["addresses"] = Case(server, f"the builds on {listed(tried_by_nova(cloud, server))} failed", [NO_ADDRESS])

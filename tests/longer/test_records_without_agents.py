@@ -77,7 +77,7 @@ def test_a_restarted_scheduler_records_the_end_of_what_it_had_placed_before(
 
     cloud.restart(*cloud.names("scheduler-shared"))
 
-    wait_recorded(cloud, Case(server, f"active on {row['host']}"), RECORDED_S)
+    wait_recorded(cloud, Case(server, f"became active on {row['host']}"), RECORDED_S)
     assert [*map(lambda place: builds(cloud, place, server), places(cloud))] == [
         [(row["host"], "active", "databases")]
     ] * 2

@@ -105,7 +105,7 @@ def test_the_true_cause_of_a_failed_build_is_named(ask: Ask, name: str) -> None:
     words = lines[lines.index("Words:") + 1 :]
     assert [word for word in ("no_room", "topology", "written", "weights", "alternates", "verdict", "write")
             if not any(line.startswith(f"  {word} ") for line in words)] == []  # fmt: skip
-    assert out.count("failed") == 4, "the end that two schedulers recorded is shown once"
+    assert out.count(": failed\n") == 3, "the end that two schedulers recorded is shown once"
 
 
 def test_a_request_without_a_host_has_the_missing_resources(ask: Ask) -> None:
@@ -149,10 +149,10 @@ def test_a_build_of_which_nova_keeps_no_reason_has_no_cause_but_a_log(
 
 
 @pytest.mark.parametrize(("refused", "failed", "told"), [
-    ((), (), "active on c1"),
-    (("c3",), (), "active on c1 (c3 refused before)"),
-    ((), ("c2",), "active on c1 (the build on c2 failed before)"),
-    (("c4", "c5"), ("c2", "c3"), "active on c1 (c4 and c5 refused and the builds on c2 and c3 failed before)"),
+    ((), (), "became active on c1"),
+    (("c3",), (), "became active on c1 (c3 refused before)"),
+    ((), ("c2",), "became active on c1 (the build on c2 failed before)"),
+    (("c4", "c5"), ("c2", "c3"), "became active on c1 (c4 and c5 refused and the builds on c2 and c3 failed before)"),
 ])  # fmt: skip
 def test_a_server_that_is_active_after_trouble_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: tuple[str, ...], failed: tuple[str, ...], told: str
@@ -219,7 +219,7 @@ def test_a_server_that_was_built_has_no_cause(ask: Ask) -> None:
     code, out, _ = ask("why", "req-good", "--format", "json")
 
     story = json.loads(out)
-    assert (code, story["outcome"], story["causes"]) == (0, "active on cmp2", [])
+    assert (code, story["outcome"], story["causes"]) == (0, "became active on cmp2", [])
     assert [each["kind"] for each in story["records"]] == ["decision", "build"]
 
 
@@ -476,7 +476,7 @@ def test_an_end_that_nova_kept_in_the_second_of_the_decision_stands_behind_it(
     # then the decision comes first, and the build is what became of it
     assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0] == "server-1: active on c1 (c9 refused before)"
+    assert out[0] == "server-1: became active on c1 (c9 refused before)"
     assert [line.partition("Z  ")[2].split()[0] for line in out if line.startswith("20")] == ["decision", "build"]
     assert manage.main(["story", "c1", "--records", str(tmp_path / "r"), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)[-1]["text"] == "the build on c1 ended: active"
@@ -527,10 +527,10 @@ def test_novas_events_stand_behind_the_decision_of_their_second_and_say_how_they
     event = "Nova, create: compute__do_build_and_run_instance on"
     assert [line for line in out.splitlines() if line.startswith("20")] == [
         "2025-10-09 08:53:20.400Z  decision of sched1: req-local (global id req-global)",
-        f"2025-10-09 08:53:20Z  {event} c1: ended (the build was handed back to nova-conductor)",
-        f"2025-10-09 08:53:21Z  {event} c2: no end recorded",
+        f"2025-10-09 08:53:20Z  {event} c1 began; it ended (the build was handed back to nova-conductor)",
+        f"2025-10-09 08:53:21Z  {event} c2 began; no end recorded",
         "2025-10-09 08:53:21.000Z  build of server-1 on c1: failed",
-        f"2025-10-09 08:53:22Z  {event} c3: Success",
+        f"2025-10-09 08:53:22Z  {event} c3 began; Success",
         "2025-10-09 08:53:22.000Z  build of server-1 on c3: active",
     ]
     assert "  no end recorded  " in out and "  Success  " in out
@@ -618,7 +618,7 @@ def test_a_host_that_no_record_names_may_be_misspelt(
 
 
 def test_why_not_says_first_what_became_of_the_server(ask: Ask) -> None:
-    assert ask("why-not", "server-3", "c1")[1].splitlines()[0] == "server-3 and host c1: active on cmp2"
+    assert ask("why-not", "server-3", "c1")[1].splitlines()[0] == "server-3 and host c1: became active on cmp2"
 
 
 def test_hosts_of_equal_weight_are_not_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -635,6 +635,30 @@ def test_hosts_of_equal_weight_are_not_ranked(tmp_path: Path, capsys: pytest.Cap
     assert told("c4") == f"passed, number 3 by weight 1.5 {state}; c3 was the first with 2"
 
 
+def test_a_host_that_passed_alone_has_no_weight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    best = (Weighed("n", "c3", 0.0, 3, 1),)
+    found = record(
+        ("server-1",), decisions=(DecisionCounts(0, 3, 1, {"no_room:VCPU": 2}, best),), attempts=(), answer=()
+    )
+    JsonLines(tmp_path / "r").write([entries.entry(found, "sched1", 1_760_000_000.0)])
+
+    manage.main(["why", "server-1", "--records", str(tmp_path / "r")])
+    assert "  weights   only c3 passed, so it was not weighed" in capsys.readouterr().out.splitlines()
+    manage.main(["why-not", "server-1", "c3", "--records", str(tmp_path / "r")])
+    assert "passed, as the only one (state at epoch 3, sequence 1)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("second", "told"), [("no address", True), ("no disk", False)])
+def test_builds_that_failed_for_one_reason_point_to_what_the_hosts_share(
+    second: str, told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends = [build("c1", 1_760_000_001.0, reason="no address"), build("c2", 1_760_000_002.0, reason=second)]
+    JsonLines(tmp_path / "r").write([stored()[0], *ends])
+
+    manage.main(["why", "server-1", "--records", str(tmp_path / "r")])
+    assert ("  next      each build failed for the same reason: " in capsys.readouterr().out) == told
+
+
 def test_one_host_passed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = record(("server-1",), decisions=(DecisionCounts(0, 3, 1, {}),), attempts=(), answer=())
     JsonLines(tmp_path / "r").write([entries.entry(found, "sched1", 1_760_000_000.0)])
@@ -648,7 +672,7 @@ def test_a_decision_tells_when_its_request_came_and_no_negative_zero(
 ) -> None:
     best = (Weighed("n", "c3", 2.0, 3, 1, {"RAMWeigher": 2.0, "IoOpsWeigher": -0.0}),)
     times = {"total": 1500.0, "decisions": 1, "attempts": 0}
-    found = record(("server-1",), decisions=(DecisionCounts(0, 3, 1, {}, best),), timings_ms=times)
+    found = record(("server-1",), decisions=(DecisionCounts(0, 3, 2, {}, best),), timings_ms=times)
     JsonLines(tmp_path / "r").write([entries.entry(found, "sched1", 1_760_000_000.0)])
 
     assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
@@ -672,7 +696,8 @@ def test_a_filter_that_is_counted_already_is_told_once_in_the_cause(
 
 
 @pytest.mark.parametrize(("name", "said"), [
-    ("req-local", ["the logs of nova-compute on c1, c2 and c3 have the traceback", "why req-local --nova "]),
+    ("req-local", ["each build failed for the same reason: ",
+                   "the logs of nova-compute on c1, c2 and c3 have the traceback", "why req-local --nova "]),
     ("server-2", ["why-not server-2 HOST ", "fit --flavor "]),
     ("server-3", []),
 ])  # fmt: skip
@@ -834,7 +859,7 @@ def test_an_active_server_tells_which_host_a_filter_rejected_before(
     JsonLines(tmp_path / "r").write([placed, build("c1", 1_760_000_001.0, reason="")])
 
     assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
-    assert capsys.readouterr().out.startswith("server-1: active on c1 (a filter rejected c2 before)\n")
+    assert capsys.readouterr().out.startswith("server-1: became active on c1 (a filter rejected c2 before)\n")
 
 
 GAVE_UP = "  end       no alternate was left after these builds, and Nova gave up"

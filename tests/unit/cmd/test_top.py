@@ -73,8 +73,10 @@ def test_the_view_shows_rates_queues_windows_and_lagging_nodes(
     ]
     assert "queues   2 requests, 4 placement_writes, 0 records" in out
     assert "2 in_order" in out and "1 behind by up to 4" in out
-    assert "  lag      2 in step, 1 behind by up to 4, 1 silent, 4 without agent\n" in out, "empty classes are no news"
-    assert "  windows  2 in_order, 1 gap\n" in out
+    assert "  lag      nodes: 2 in step, 1 behind by up to 4, 1 silent, 4 without agent\n" in out, (
+        "empty classes are no news"
+    )
+    assert "  windows  nodes: 2 in_order, 1 gap\n" in out
     assert [line.split() for line in others if line.startswith("  c7")] == [["c7", "-", "silent", "95.0"]]
     assert "c9\\x1b[2K " in out, "what an agent calls itself moves no cursor"
 

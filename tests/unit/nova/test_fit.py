@@ -254,7 +254,7 @@ def test_the_command_prints_the_hosts_and_exits_0_if_all_fit(
 
     assert shown[0] == f"4 of {number} servers fit (scheduler sched1, 1 hosts)"
     assert ["cmp1", "4"] in [line.split() for line in shown]
-    assert "server 5 would have no host: 0 of 1 hosts pass; rejected: 1 no_room:VCPU" in shown
+    assert "server 5 would have no host after the 4 that fit: 0 of 1 hosts pass; rejected: 1 no_room:VCPU" in shown
     answer = json.loads(capsys.readouterr().out)
     Draft202012Validator(schemas()["fit"]).validate(answer)
     assert answer["fit"] == 4

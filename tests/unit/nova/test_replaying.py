@@ -6,14 +6,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from jsonschema import Draft202012Validator
 from nova import exception
 
 from shared_scheduler.answers.schema import schemas
-from shared_scheduler.nova.replaying import Redecider, current_table, present_settings, replayed
+from shared_scheduler.decision.explain import HostAnswer
+from shared_scheduler.nova.replaying import Redecider, ReplayedChoice, current_table, present_settings, replayed
 from shared_scheduler.records.record_file import RecordFile
 from shared_scheduler.records.replay_sum import ReplaySum
 from shared_scheduler.records.reweigh import Replayed, reweighed
@@ -145,6 +146,42 @@ def test_a_refusal_is_decided_again_as_well(scheduler: Recorded, cloud: Cloud) -
     [verdict] = again(scheduler.end(), state)
 
     assert (verdict.verdict, verdict.was) == ("same", ())
+
+
+def test_a_request_that_found_no_host_says_that_one_passes_now(scheduler: Recorded, cloud: Cloud) -> None:
+    cloud.compute("cmp1", 2)
+    scheduler.begin()
+    with pytest.raises(exception.NoValidHost):
+        ask(small(), uuids(2))
+    records = scheduler.end()
+    cloud.compute("cmp2", 8)
+    scheduler.begin()
+    state = scheduler.table()
+    scheduler.end()
+
+    [verdict] = replayed(records, None, lambda: Redecider(*state))
+
+    assert (verdict.verdict, verdict.was, verdict.now) == ("differs", (), ("cmp2", "cmp1"))
+    assert verdict.why.startswith("a host passes now; then: 0 of 1 hosts pass")
+
+
+def test_hosts_of_equal_weight_are_told_as_equal(scheduler: Recorded, cloud: Cloud) -> None:
+    cloud.compute("cmp1", 4)
+    scheduler.begin()
+    ask(small(), uuids(1))
+
+    class Redecided:
+        """Chooses another host of the same weight."""
+
+        def choose(self, *_: Any) -> ReplayedChoice:
+            return ReplayedChoice(("cmp0",))
+
+        def compared(self, *_: Any) -> list[HostAnswer]:
+            return [HostAnswer(f"n-{host}", host, "", {}, 2.0) for host in ("cmp0", "cmp1")]
+
+    [verdict] = replayed(scheduler.end(), None, lambda: cast(Redecider, Redecided()))
+
+    assert (verdict.verdict, verdict.why) == ("differs", "cmp0 and cmp1 both weigh 2: either may be chosen")
 
 
 def test_what_cannot_be_replayed_is_counted_with_its_reason(scheduler: Recorded, cloud: Cloud) -> None:
