@@ -34,8 +34,9 @@ from shared_scheduler.protocol.messages import Leaf
 NUMBER_MAX: Final = 2**40
 #: size in KiB, total, reserved
 PAGE_FACTS: Final = 3
-#: the highest number of a CPU; they are bits of one word
-CPU_MAX: Final = 2**16
+#: The highest number of a CPU, which Linux has, and NUMA cells of a node; large machines have 16 or 32.
+CPU_MAX: Final = 2**13 - 1
+CELLS_PER_NODE_MAX: Final = 64
 #: the number of its decimal digits
 DIGITS_MAX: Final = 12
 
@@ -153,13 +154,17 @@ def _is_cell_use(value: Any) -> bool:
 
 def _is_bitmap(value: Any) -> bool:
     try:
-        return int(value, 16) >= 0
+        return int(value, 16) >> (CPU_MAX + 1) == 0
     except (TypeError, ValueError):
         return False
 
 
 def _is_cells(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(
+    return isinstance(value, list | tuple) and len(value) <= CELLS_PER_NODE_MAX and all(map(_is_cell, value))
+
+
+def _is_cell(cell: Any) -> bool:
+    return (
         isinstance(cell, Mapping)
         and _is_number(cell.get("id"))
         and _is_number(cell.get("memory"))
@@ -168,7 +173,6 @@ def _is_cells(value: Any) -> bool:
         and _are_lists_of_numbers(cell.get("siblings"))
         and _are_lists_of_numbers(cell.get("mempages"))
         and all(len(page) == PAGE_FACTS and page[0] > 0 for page in cell["mempages"])
-        for cell in value
     )
 
 

@@ -50,13 +50,8 @@ def bitmap(cpus: Iterable[int]) -> str:
 
 def cpus_of(bitmap_hex: str) -> frozenset[int]:
     """The inverse of ``bitmap``."""
-    mask, cpus, cpu = int(bitmap_hex, 16), set(), 0
-    while mask:
-        if mask & 1:
-            cpus.add(cpu)
-        mask >>= 1
-        cpu += 1
-    return frozenset(cpus)
+    bits = bin(int(bitmap_hex, 16))[:1:-1]
+    return frozenset(cpu for cpu, bit in enumerate(bits) if bit == "1")
 
 
 def numa_leaves(text: str | None) -> dict[str, Leaf]:

@@ -16,6 +16,7 @@ from shared_scheduler.core.events import Candidate
 from shared_scheduler.core.planner import Approval
 from shared_scheduler.decision.host_restrictions import skips_filters
 from shared_scheduler.decision.request import Request
+from shared_scheduler.model.leaves import NUMA_STATIC
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates, RowHostState
@@ -34,6 +35,8 @@ FILTER_FAILED = "filter_failed"
 NO_CANDIDATE = "no_candidate"
 #: the leaves of NUMA cells or devices do not have Nova's format
 UNREADABLE = "unreadable"
+#: Nova would need too long to find out whether the NUMA cells and devices fit
+TOO_MANY_ARRANGEMENTS = "too_many_arrangements"
 
 
 class NovaJudge:
@@ -50,6 +53,9 @@ class NovaJudge:
     ) -> Approval | Reason:
         """See ``core.planner.HostJudge``."""
         spec = request.spec
+        endless = takes_too_long(spec, view)
+        if endless is not None:
+            return endless
         point_at(spec, request, index)
         state = self._states.make(view)
         bodies = [allocation_request(each) for each in candidates]
@@ -94,6 +100,16 @@ class NovaJudge:
             limits.get("numa_topology"),
         )
         return Approval(chosen, text, limits, take_of(state, text))
+
+
+def takes_too_long(spec: Any, view: HostView) -> Reason | None:
+    """The reason to refuse a host with so many cells or devices that Nova would try their arrangements for minutes."""
+    asked = len(spec.numa_topology) if spec.numa_topology is not None else 0
+    with_devices = bool(spec.pci_requests is not None and spec.pci_requests.requests)
+    if asked < 2 or topology.arrangements(view.leaves, asked, with_devices) <= topology.ARRANGEMENTS_MAX:
+        return None
+    host_cells: Any = view.leaves.get(NUMA_STATIC) or ()
+    return Reason(TOO_MANY_ARRANGEMENTS, {"host_cells": len(host_cells), "asked_cells": asked})
 
 
 def point_at(spec: Any, request: Request, index: int) -> None:

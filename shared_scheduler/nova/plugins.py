@@ -22,7 +22,7 @@ from shared_scheduler.decision.request import Request
 from shared_scheduler.nova import configuration, weight_lines
 from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates
-from shared_scheduler.nova.judge import point_at
+from shared_scheduler.nova.judge import point_at, takes_too_long
 from shared_scheduler.nova.selection import allocation_request
 from shared_scheduler.table.host_view import HostView
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
@@ -82,7 +82,7 @@ class NovaFilters:
     def passing(self, request: Request, index: int, views: Sequence[HostView]) -> Sequence[HostView]:
         """The hosts that pass; all of them if a filter raises, because the judge checks each host that is tried."""
         point_at(request.spec, request, index)
-        pairs = _states(self._states, views)
+        pairs = _states(self._states, [view for view in views if takes_too_long(request.spec, view) is None])
         for state, view in pairs:
             state.allocation_candidates = _candidates(request, view.node)
         try:
