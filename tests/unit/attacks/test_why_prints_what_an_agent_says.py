@@ -39,7 +39,7 @@ def test_each_line_of_a_record_is_printable() -> None:
     build = {"kind": "build", "at": 2.0, "instances": ["i"], "hosts": [FORGED], "result": "failed", "reason": FORGED}
     lines = why.lines(cast(Why, Story("i", (decision, build), FORGED, (FORGED,)).as_dict()))
     assert all(line.isprintable() for line in lines)
-    assert sum(ESCAPED in line for line in lines) == 11
+    assert sum(ESCAPED in line for line in lines) == 10
 
 
 def test_a_failed_build_of_which_no_host_is_recorded_is_shown() -> None:
