@@ -25,6 +25,8 @@ PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(FOLDERS)})/[\w./*-]+")
 PATH_END = re.compile(r"``([\w./-]+\.(?:py|rst))``")
 #: a module, a class or a function, between double backquotes: ``shared_scheduler.nova.manager:SharedSchedulerManager``
 DOTTED = re.compile(r"``((?:shared_scheduler|compute_agent)\.[\w.:]+)``")
+#: a commit of this repository, in a page or in the result of a benchmark
+COMMIT = re.compile(r"""\bcommits?"?:?\s+"?([0-9a-f]{7,40})\b|\((?=[0-9]*[a-f])([0-9a-f]{7,12})\)""")
 #: what a reader has to replace
 PLACEHOLDER = re.compile(r"\b(?:NAME|DIR|FILE)\b")
 
@@ -89,6 +91,37 @@ def test_every_page_that_the_code_names_exists() -> None:
     pages = {(path, page) for path in code() for page in re.findall(r"\bdoc/[\w/-]+\.rst", path.read_text())}
 
     assert [f"{path}: {page}" for path, page in sorted(pages) if not (ROOT / page).is_file()] == []
+
+
+def commits(text: str) -> set[str]:
+    """The commits that a text names."""
+    return {first or second for first, second in COMMIT.findall(text)}
+
+
+def history() -> list[str]:
+    """The commits up to the present one; empty without them, in an unpacked archive or a shallow clone."""
+    told = subprocess.run(["git", "rev-list", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    shallow = subprocess.run(
+        ["git", "rev-parse", "--is-shallow-repository"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return told.stdout.split() if shallow.stdout.strip() == "false" else []
+
+
+def test_every_commit_that_the_documentation_names_is_in_the_history() -> None:
+    known = history()
+    if not known:
+        pytest.skip("there is no history here")
+    texts = [*PAGES, *sorted((ROOT / "doc" / "benchmarks").glob("*.json")), *(ROOT / "releasenotes").rglob("*.yaml")]
+    named = {(str(path.relative_to(ROOT)), commit) for path in texts for commit in commits(path.read_text())}
+
+    assert len(named) > 20
+    assert [one for one in sorted(named) if not any(commit.startswith(one[1]) for commit in known)] == []
+
+
+def test_commits_are_found_in_prose_lists_and_results() -> None:
+    text = 'At commit\n0123abc, and with commits 1234abc; a fix (abcdef12), not (1323357580). "commit": "fedcba987654"'
+
+    assert commits(text) == {"0123abc", "1234abc", "abcdef12", "fedcba987654"}
 
 
 def test_every_message_that_the_operators_page_quotes_is_logged() -> None:
