@@ -101,6 +101,21 @@ def test_a_tree_without_git_can_be_built(clone: Path, tmp_path: Path) -> None:
     assert version_of(archive) == "1.0.0.dev0"
 
 
+@pytest.mark.parametrize("tags, version", [((), "1.0.0.dev0"), (("1.0.0",), "1.0.0")], ids=["untagged", "tagged"])
+def test_an_archive_that_git_or_a_forge_makes_of_a_commit(
+    tags: tuple[str, ...], version: str, clone: Path, tmp_path: Path
+) -> None:
+    tagged, archive = tmp_path / "tagged", tmp_path / "archive"
+    run("git", "clone", "-q", f"file://{clone}", tagged)
+    for tag in tags:
+        run("git", "tag", tag, cwd=tagged)
+    archive.mkdir()
+    run("git", "archive", "-o", tmp_path / "archive.tar", "HEAD", cwd=tagged)
+    run("tar", "-xf", tmp_path / "archive.tar", "-C", archive)
+
+    assert version_of(archive) == version
+
+
 def test_the_sdist_has_every_file_of_the_repository(clone: Path, sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         there = {name.partition("/")[2] for name in archive.getnames()}
