@@ -225,6 +225,12 @@ def test_nodes_of_equal_preference_are_drawn() -> None:
     [
         ({"alternates": -1}, "alternates: -1"),
         ({"alternates": ALTERNATES_MAX + 1}, "alternates: 101"),
+        ({"alternates": 1.5}, "alternates: 1.5"),
+        ({"alternates": "1"}, "alternates: '1'"),
+        ({"alternates": True}, "alternates: True"),
+        ({"resources": {"CUSTOM_GPU": 1.5}}, "resources: CUSTOM_GPU is 1.5"),
+        ({"resources": {"CUSTOM_GPU": "1"}}, "resources: CUSTOM_GPU is '1'"),
+        ({"consumers": "job-1"}, "consumers: 'job-1' is one text"),
         ({"alternates": 1, "consumers": ("x", "y")}, "only a request for one consumer"),
         ({"consumers": ()}, "consumers: 0"),
         ({"consumers": ("x", "x")}, "an id of its own"),
