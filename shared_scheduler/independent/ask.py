@@ -42,6 +42,8 @@ class Ask:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if isinstance(self.consumers, str):
+            raise AskError(f"consumers: {self.consumers!r} is one text; write a tuple")
         if not 0 < len(self.consumers) <= CONSUMERS_MAX:
             raise AskError(f"consumers: {len(self.consumers)} of them; 1 to {CONSUMERS_MAX} are possible")
         if len(set(self.consumers)) < len(self.consumers) or not all(self.consumers):
@@ -49,10 +51,15 @@ class Ask:
         if not self.resources:
             raise AskError("resources: name at least one class")
         for resource_class, amount in self.resources.items():
-            if not 0 < amount <= AMOUNT_MAX:
-                raise AskError(f"resources: {resource_class} is {amount}; 1 to {AMOUNT_MAX} are possible")
-        if not 0 <= self.alternates <= ALTERNATES_MAX:
-            raise AskError(f"alternates: {self.alternates}; 0 to {ALTERNATES_MAX} are possible")
+            if not _is_whole(amount, 1, AMOUNT_MAX):
+                raise AskError(f"resources: {resource_class} is {amount!r}; 1 to {AMOUNT_MAX} are possible")
+        if not _is_whole(self.alternates, 0, ALTERNATES_MAX):
+            raise AskError(f"alternates: {self.alternates!r}; 0 to {ALTERNATES_MAX} are possible")
         if self.alternates and len(self.consumers) > 1:
             raise AskError("alternates: only a request for one consumer can have them, because the consumers of one "
                            "request succeed or fail together")  # fmt: skip
+
+
+def _is_whole(value: object, least: int, most: int) -> bool:
+    """Whether this is a whole number within these bounds; True is none."""
+    return type(value) is int and least <= value <= most
