@@ -42,8 +42,8 @@ class Ask:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(self.consumers, str):
-            raise AskError(f"consumers: {self.consumers!r} is one text; write a tuple")
+        if type(self.consumers) is not tuple:
+            raise AskError(f"consumers: {self.consumers!r} is one text, or no tuple")
         if not 0 < len(self.consumers) <= CONSUMERS_MAX:
             raise AskError(f"consumers: {len(self.consumers)} of them; 1 to {CONSUMERS_MAX} are possible")
         if len(set(self.consumers)) < len(self.consumers) or not all(self.consumers):
