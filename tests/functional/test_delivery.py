@@ -8,6 +8,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,36 @@ def test_zuul_and_pre_commit_run_what_exists() -> None:
     assert {env for job in jobs.values() for env in job["vars"]["tox_envlist"].split(",")} <= environments
     assert {name for name in run_by if not name.startswith("openstack-tox-")} == set(jobs)
     assert yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+
+
+def test_pre_commit_runs_commands_that_are_installed() -> None:
+    repos = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    entries = [hook["entry"].split() for repo in repos if repo["repo"] == "local" for hook in repo["hooks"]]
+
+    assert {command for command, *_ in entries} == {"ruff", "mypy"}
+    for command, *arguments in entries:
+        assert run(Path(sys.executable).parent / command, *arguments, "--help").returncode == 0
+
+
+def test_the_image_is_made_of_what_exists() -> None:
+    text, setup = (ROOT / "Containerfile").read_text(), configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    given = dict(re.findall(r"(?m)^ARG (\w+)=(\S+)", text))
+    builds = re.findall(r"--build-arg EXTRA=(\S+) --build-arg COMMAND=(\S+)", text)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+    assert all((ROOT / copied).exists() for copied in re.findall(r"(?m)^COPY (?!--from)(\S+)", text))
+    assert given["VERSION"] == project["tool"]["setuptools_scm"]["fallback_version"]
+    for extra, command in [*builds, (given["EXTRA"], given["COMMAND"])]:
+        assert extra in setup["options.extras_require"] and command in scripts()
+
+
+def test_the_plugin_of_devstack_names_options_and_commands_that_exist() -> None:
+    text = (ROOT / "devstack/plugin.sh").read_text()
+    samples = "".join(path.read_text() for path in (ROOT / "etc").glob("*/*.conf.sample"))
+    set_by_it = re.findall(r"iniset \S+ (shared_scheduler|compute_agent) (\w+)", text)
+
+    assert {*re.findall(r"command -v ([\w-]+)", text)} == {"shared-scheduler", "compute-agent"} <= set(scripts())
+    assert len(set_by_it) == 2
+    for group, option in set_by_it:
+        assert re.search(rf"(?m)^\[{group}\]$", samples) and re.search(rf"(?m)^#?{option} = ", samples)
