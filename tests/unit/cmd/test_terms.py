@@ -49,6 +49,10 @@ def counted() -> set[str]:
     return {name for source in sources for name in re.findall(r'counters\["(\w+)"\] \+=', source)}
 
 
+#: imports Nova, so its codes are read from its text
+JUDGE = Path(terms.__file__).parents[1] / "nova" / "judge.py"
+
+
 def test_how_fresh_a_node_is_is_defined() -> None:
     assert terms.FRESHNESS.terms.keys() == values(Freshness)
 
@@ -76,7 +80,13 @@ def test_the_reasons_of_a_decision_are_defined() -> None:
 def test_the_outcomes_of_an_attempt_are_defined() -> None:
     endings = {state.value for state in ClaimState if state not in UNDER_WAY}
 
-    assert terms.ATTEMPTS.terms.keys() == endings | values(RefusalCode, WriteCode) | {GROUP_APART, SPREAD_TOO_FAR}
+    of_judge = set(re.findall(r'(?m)^[A-Z_]+ = "(\w+)"$', JUDGE.read_text())) - {
+        "filter"
+    }  # it has the name of its class
+    others = of_judge | {GROUP_APART, SPREAD_TOO_FAR}
+
+    assert len(of_judge) == 4
+    assert terms.ATTEMPTS.terms.keys() == endings | values(RefusalCode, WriteCode) | others
 
 
 def test_how_a_request_ends_is_defined() -> None:
