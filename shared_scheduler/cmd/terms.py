@@ -183,7 +183,12 @@ ATTEMPTS = TermGroup(
     "did not answer the write in time.",
     "left_alone": "The allocation was written; another writer has changed it since, so it was not deleted.",
     "abandoned": "The allocation could not be deleted so far; the scheduler retries in the background.",
-    "refused": "The agent refused the claim without a reason code.",
+    "refused": "The agent refused the claim without a reason code that this release knows; code is what it named.",
+    "filter_failed": "A filter of Nova raised an error for this host; the log has it.",
+    "no_candidate": "The filters of Nova left none of the allocations that Placement allows on the host.",
+    "unreadable": "The NUMA cells or devices that the host reports cannot be read; the log has the error.",
+    "too_many_arrangements": "Nova would need too long to try how the cells of the guest fit on the NUMA cells of the "
+                             "host.",
 })  # fmt: skip
 
 FAILURES = TermGroup("Result of a request", "why and records; the log.", {
