@@ -145,6 +145,15 @@ def test_no_page_is_wider_than_a_phone_nor_breaks_its_own_policy(
     assert [line["message"] for line in browser.get_log("browser")] == []
 
 
+def test_what_hosts_lack_is_as_wide_as_the_causes(browser: webdriver.Chrome, place: str) -> None:
+    browser.get(f"{place}/records?kind=decision&result=no_valid_host&count=1")
+    browser.get(browser.find_element("css selector", "tbody a.id").get_attribute("href") or "")
+
+    cause, lacking = (browser.find_element("css selector", f".causes {each}") for each in ("ol li", "ul li"))
+    assert "short of MEMORY_MB by" in lacking.text
+    assert lacking.size["width"] == cause.size["width"] and lacking.size["height"] < 2 * cause.size["height"]
+
+
 def test_a_hostile_name_runs_nothing(browser: webdriver.Chrome, place: str) -> None:
     browser.get(f"{place}/records?kind=build&count=5")
 

@@ -18,6 +18,8 @@ from jsonschema import Draft202012Validator
 from shared_scheduler.answers.schema import ANSWERS, schemas
 from shared_scheduler.cmd import manage
 from shared_scheduler.core.effects import NodeChange, RecordNode
+from shared_scheduler.decision.explain import HostAnswer
+from shared_scheduler.decision.record import Attempt
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, totals
 from shared_scheduler.page.queries import PageQuestions
 from shared_scheduler.page.site import HEADERS, QUERY_CHARS_MAX, Site
@@ -113,6 +115,31 @@ def test_a_story_says_what_to_do_next_and_explains_its_words(cloud: Cloud) -> No
     [decision] = cloud.store.last(1, RecordConditions(kind="decision", result="placed"))
     text = cloud.get(f"/why?id={decision['request_id']}")[2]
     assert '<th scope="row">weights</th><td>Of the hosts that passed,' in text
+
+
+def test_a_story_tells_hosts_as_the_command_does(cloud: Cloud) -> None:
+    # given a server that a filter rejected on each host, and one that was refused for lack of room
+    name, lacking = "NUMATopologyFilter", "asked 4096 MB, used 8000 MB, capacity 8192 MB"
+    detail = {"provider": "n1", "resource_class": "MEMORY_MB", "asked": 4096, "used": 8000, "capacity": 8192}
+    filtered = record(("server-5",), failure="no_valid_host", text="none", answer=(),
+                      attempts=(Attempt("server-5", "n", "c5", "filter", {"filter": name}),))  # fmt: skip
+    refused = record(("server-6",), failure="no_valid_host", text="none", answer=(),
+                     attempts=(Attempt("server-6", "n", "c6", "no_capacity", detail),))  # fmt: skip
+    near = entries.Near([HostAnswer("n7", "c7", "no_room:MEMORY_MB", detail, epoch=3, sequence=7)])
+    cloud.store.write([entries.entry(filtered, "s", NOW_S), entries.entry(refused, "s", NOW_S, near)])
+
+    # then the page names the filter, and amounts have their units; the provider is that of the host
+    assert f'<span class="result bad">{name}</span>' in cloud.get("/why?id=server-5")[2]
+    shown = cloud.get("/why?id=server-6")[2]
+    assert f"<td>resource_class MEMORY_MB, {lacking}" in shown
+    assert f"<td>{lacking}; short by 3.81 GiB</td>" in shown
+    assert "provider n1" not in shown
+
+
+def test_the_page_of_the_fleet_and_of_a_host_explain_their_words(cloud: Cloud) -> None:
+    for path, words in (("/", ("refusals", "conflicts", "stranded", "claim")), (f"/host?host={HOST}", ("fresh",))):
+        text = cloud.get(path)[2]
+        assert [word for word in words if f'<th scope="row">{word}</th><td>' not in text] == []
 
 
 def test_what_others_wrote_is_text(tmp_path: Path) -> None:
