@@ -434,6 +434,11 @@ TOP = TermGroup("Live view", "top and the page of serve: what the running schedu
     "silent": "Window: the agent does not report at present.",
 })  # fmt: skip
 
+PAGE = TermGroup("The page", "serve: the page of the fleet.", {
+    "failures": "Requests that ended without a host: none was found, or the request failed.",
+    "stranded": "Free, but not usable, because another resource of the same node runs out first.",
+})  # fmt: skip
+
 #: what filters of Nova that reject often say of a host
 OF_FILTERS = {
     "ComputeFilter": "nova-compute of the host is down or disabled: up false is down, for longer than "
@@ -446,7 +451,7 @@ OWN = ("agent", "claim")
 #: in the order of the glossary page
 GROUPS = (
     GENERAL, FRESHNESS, NOT_CHOOSABLE, COLUMNS, READS, FOREIGN_CHANGES, REASONS, ATTEMPTS, FAILURES, BUILDS, SOURCES,
-    NODE_CHANGES, AGREEMENT, STORIES, COUNTERS, TOP, RESYNCS,
+    NODE_CHANGES, AGREEMENT, STORIES, COUNTERS, TOP, PAGE, RESYNCS,
 )  # fmt: skip
 
 

@@ -11,10 +11,11 @@ from markupsafe import Markup
 
 from shared_scheduler.answers.from_records import is_failure
 from shared_scheduler.answers.held_room import held_text
-from shared_scheduler.answers.host_facts import origin, values
+from shared_scheduler.answers.host_facts import code_of, comparison, origin, outcome_parts, tries
+from shared_scheduler.answers.host_facts import words as words_of_facts
 from shared_scheduler.answers.next_steps import next_steps, unknown_causes
 from shared_scheduler.answers.shapes import Fleet, FleetHost, Reasons, RecordEntry
-from shared_scheduler.cmd import terms, why
+from shared_scheduler.cmd import story, terms, why
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, free_shares, totals
 from shared_scheduler.page.queries import Fields, NotRecordedError, PageQuestions
 from shared_scheduler.protocol.phases import ASKING, WindowPhase
@@ -32,6 +33,8 @@ FILTERS = ("kind", "project", "host", "result", "reason", "count")
 HOURS = (1, 6, 24, 168)
 BEHIND = frozenset(phase.value for phase in (*ASKING, WindowPhase.SILENT))
 KINDS = (DECISION, BUILD, COMPARISON, NODE)
+#: words of the page of the fleet
+FLEET_WORDS = ("decisions", "failures", "refusals", "conflicts", "stranded", "lag")
 GOOD = frozenset({PLACED, ACTIVE, "written"})
 
 
@@ -44,8 +47,9 @@ class Views:
             loader=PackageLoader("shared_scheduler.page"), autoescape=True, undefined=ChainableUndefined,
             trim_blocks=True, lstrip_blocks=True, finalize=_plain,
         )  # fmt: skip
-        self._jinja.filters.update(moment=second, number=_number, values=values, iso=iso, percent=_percent,
-                                   origin=origin, places=enumerate, capitalize_first=_capitalized,
+        self._jinja.filters.update(moment=second, number=_number, iso=iso, percent=_percent, origin=origin,
+                                   code=code_of, comparison=comparison, tries=tries, outcome_parts=outcome_parts,
+                                   places=enumerate, capitalize_first=_capitalized,
                                    counts_first=counts_first, held=held_text)  # fmt: skip
         self._jinja.globals.update(GOOD=GOOD, BUILD=BUILD, DECISION=DECISION, KINDS=KINDS, is_failure=is_failure)
         self.pages: Mapping[str, Callable[[Fields], str]] = {
@@ -103,7 +107,8 @@ class Views:
         except RecordsError as error:
             asked["unreadable"] = str(error)
         shown = {} if asked["fleet"] is None else _map_of(asked["fleet"], view)
-        return self._render("fleet.html", here="/", view=view, views=list(VIEWS), **asked, **shown)
+        words = terms.meanings(FLEET_WORDS, terms.PAGE, terms.TOP, terms.COUNTERS) if shown else {}
+        return self._render("fleet.html", here="/", view=view, views=list(VIEWS), words=words, **asked, **shown)
 
     def _last_failed(self) -> list[RecordEntry]:
         return list(reversed(self._questions.last_failures(FAILED_SHOWN)))
@@ -139,7 +144,10 @@ class Views:
             if not now:
                 raise
             events = []
-        return self._render("host.html", name=name, now=now, events=events, query=name)
+        shown = [word for one in now for word in (one["freshness"], one["why_not"], one["state"])]
+        words = terms.meanings([*shown, *words_of_facts(one["text"] for one in events)],
+                               terms.FRESHNESS, terms.NOT_CHOOSABLE, *story.TERMS, terms.TOP)  # fmt: skip
+        return self._render("host.html", name=name, now=now, events=events, query=name, words=words)
 
 
 def _map_of(fleet: Fleet, view: str) -> dict[str, Any]:
