@@ -10,13 +10,18 @@ import resource
 import time
 from pathlib import Path
 
-from tools.laboratory.processes.table import Process, session_of, stat_of
+from tools.laboratory.processes.table import Process, Stat, session_of, stat_of
 
 
 def cpu_seconds(process: Process) -> float:
     """CPU time of a process and the others of its session since their start."""
     stats = [stat_of(pid) for pid in session_of(process.pid)]
-    return sum(stat.cpu_ticks for stat in stats if stat) / os.sysconf("SC_CLK_TCK")
+    return sum(seconds_of(stat) for stat in stats if stat)
+
+
+def seconds_of(stat: Stat) -> float:
+    """CPU time of one process since its start."""
+    return stat.cpu_ticks / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mb(process: Process) -> int:

@@ -8,28 +8,33 @@ from typing import Any
 
 from shared_scheduler.core.effects import RecordBuild
 from shared_scheduler.decision.explain import HostAnswer
-from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, Weighed
+from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, Weighed, asked_of
 from shared_scheduler.records import entries
 from shared_scheduler.records.askers import asker_of
 from shared_scheduler.records.store import Record
+from tools.laboratory.decide.workloads import Workload, make_request
 
 HOSTS = 10_000
 PROJECTS = 500
 SCHEDULERS = 3
-#: when the first request was decided, in seconds since 1970, and the time between two
-BEGIN_S, BETWEEN_S = 1_760_000_000.0, 0.05
+#: the time between two requests
+BETWEEN_S = 0.05
 NO_ADDRESS = "NoMoreFixedIps: No fixed IP addresses available for network: lan"
+#: a request for one server, as records hold it
+ASKED = asked_of(
+    make_request(Workload("small", [], {"resources": {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}}), 0, "")
+)
 #: of so many requests, the last one finds no host
 FAILING_EVERY = 10
 #: of so many builds, one fails
 FAILING_BUILDS_EVERY = 20
 
 
-def made(count: int) -> Iterator[Record]:
-    """The first ``count`` records."""
+def made(count: int, begin_s: float) -> Iterator[Record]:
+    """The first ``count`` records; the first request was decided at ``begin_s``, in seconds since 1970."""
     number = written = 0
     while written < count:
-        for record in _of_request(number)[: count - written]:
+        for record in _of_request(number, begin_s + number * BETWEEN_S)[: count - written]:
             yield record
             written += 1
         number += 1
@@ -40,8 +45,13 @@ def server(number: int) -> str:
     return f"{number:08x}-26a3-4bfe-8f8c-7b3a6b0f8d1e"
 
 
-def _of_request(number: int) -> list[Record]:
-    at_s, scheduler = BEGIN_S + number * BETWEEN_S, f"controller-{number % SCHEDULERS}"
+def host(number: int) -> str:
+    """The name of a host, as the table of ``live_scheduler`` has it."""
+    return f"compute{number}"
+
+
+def _of_request(number: int, at_s: float) -> list[Record]:
+    scheduler = f"controller-{number % SCHEDULERS}"
     failed = number % FAILING_EVERY == FAILING_EVERY - 1
     decision = _decision(number, failed)
     if failed:
@@ -73,13 +83,9 @@ def _decision(number: int, failed: bool) -> DecisionRecord:
 
 
 def _asked(number: int) -> dict[str, Any]:
-    form = {"resources": {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}, "required": [], "forbidden": []}
-    return {
-        "project_id": f"project-{number % PROJECTS}", "user_id": f"user-{number % PROJECTS}", "flavor": "m1.small",
-        "extra_specs": {}, "forms": [form], "instances": [server(number)], "image": server(7), "group": None,
-        "availability_zone": "nova", "ignore_hosts": [], "force_hosts": [], "force_nodes": [], "spread": [],
-    }  # fmt: skip
+    project, user = f"project-{number % PROJECTS}", f"user-{number % PROJECTS}"
+    return {**ASKED, "project_id": project, "user_id": user, "instances": [server(number)]}
 
 
 def _host(number: int) -> str:
-    return f"compute-{number * 7919 % HOSTS:05d}"
+    return host(number * 7919 % HOSTS)
