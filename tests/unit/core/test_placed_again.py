@@ -151,3 +151,47 @@ def test_what_was_written_twice_is_deleted_when_the_later_claim_was_not_answered
     driver.deleted(delete)
     # then the first one is deleted once more when its write cannot arrive any more
     assert deletes_in(driver.wait(CARRIED_OUT_WITHIN_S)) == [first.claim_id]
+
+
+def written_as_by_another(driver: SchedulerDriver, write: ef.WriteAllocation) -> list[ef.Effect]:
+    """Placement had the same allocations of another scheduler, which has got the same request, and has them anew."""
+    done = ev.WriteCode.WRITTEN
+    return driver.give(ev.AllocationWritten(write.claim_id, done, "", write.allocations, generation=2, cause="req-1"))
+
+
+def test_what_another_scheduler_has_written_too_is_not_deleted_while_that_one_may_answer() -> None:
+    # given a request for two servers that was delivered to two schedulers, of which the other one wrote the first
+    driver = SchedulerDriver().without_agents("node-1", "node-2")
+    first, second = of_kind(ef.WriteAllocation, driver.ask(request("server-1", "server-2"), within_s=60.0))
+    deadline_s = driver.now + 60.0
+    written_as_by_another(driver, first)
+    # when the second one is on another host already
+    (fail,) = of_kind(ef.Fail, driver.written(second, ev.WriteCode.CONSUMER_CONFLICT))
+    # then the request has failed, and the first server keeps its allocations until Nova knows where it is
+    assert fail.code is ef.FailureCode.CONSUMER_CONFLICT
+    effects = driver.wait(60.0)
+    assert deletes_in(effects) == []
+    delete = only(ef.DeleteAllocation, driver.wait(CARRIED_OUT_WITHIN_S))
+    assert delete.claim_id == first.claim_id and delete.generation == 2
+    assert delete.sole_until_s < deadline_s
+    driver.give(ev.AllocationDeleted(first.claim_id, False, left_alone=True, cause="req-1"))
+    driver.idle()
+
+
+def test_an_unheard_answer_that_another_scheduler_may_have_given_too_is_not_taken_back_at_once() -> None:
+    driver = SchedulerDriver().without_agents("node-1")
+    answer = only(ef.Answer, written_as_by_another(driver, asked(driver, "req-1")))
+    assert driver.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")) == []
+    assert deletes_in(driver.wait(60.0)) == []
+    assert deletes_in(driver.wait(CARRIED_OUT_WITHIN_S)) == list(answer.claim_ids)
+
+
+def test_a_write_without_an_answer_that_replaced_that_of_another_scheduler_is_not_deleted_at_once() -> None:
+    driver = SchedulerDriver().without_agents("node-1")
+    write = asked(driver, "req-1")
+    unknown = ev.AllocationWritten(
+        write.claim_id, ev.WriteCode.UNREACHABLE, "", write.allocations, generation=2, cause="req-1", may_arrive=True
+    )
+    assert of_kind(ef.Fail, driver.give(unknown))
+    assert deletes_in(driver.wait(CARRIED_OUT_WITHIN_S)) == []
+    assert deletes_in(driver.wait(CARRIED_OUT_WITHIN_S)) == [write.claim_id]
