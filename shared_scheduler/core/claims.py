@@ -37,6 +37,8 @@ WRITING    result unknown                           DELETING     delete (it may 
 WRITING    no answer long after its deadline        DELETING     delete; the writer has lost it
 WRITTEN    kept (request answered)                  CONFIRMED    confirm; check later that the node reports it
 WRITTEN    cancelled                                DELETING     delete
+DELETING   another scheduler has written the same,  DELETING     report DELETED to the request; delete when Nova
+           before this one                                       can tell whether the server needs it
 DELETING   deleted                                  DELETED      forget; cast Release
 DELETING   deleted, or nothing is written, but a    DELETING     report DELETED to the request; delete again
            write without an answer may be carried                when it cannot arrive any more
@@ -208,6 +210,8 @@ CONFLICTS = frozenset({WriteCode.PROVIDER_CONFLICT, WriteCode.CONSUMER_CONFLICT}
 DELETE_PAUSE_MAX_S = 30.0
 #: a write without an answer this long after its deadline is treated as lost
 WRITE_GRACE_S = 30.0
+#: by then nova-conductor has noted the cell of a server, after an answer at the deadline of the request
+MAPPED_WITHIN_S = 10.0
 #: a timer that rings so much too late shows that the process stood still
 STOOD_STILL_S = 0.05
 
@@ -337,6 +341,13 @@ class OpenClaim:
 
         Placement cannot tell what it wrote from what this one wrote: each may be the first write of the consumer."""
         return next((one for one in self.later if one.is_wanted), None)
+
+    @property
+    def is_twin(self) -> bool:
+        """Whether the write has replaced the same allocations: another scheduler may have got the request too, and may
+        have answered with them."""
+        is_new = self.intent.policy is ConsumerPolicy.NEW and not self.before
+        return is_new and self.generation is not None and self.generation > 1
 
     @property
     def is_wanted(self) -> bool:
@@ -760,6 +771,11 @@ class Claims:
 
     def _delete(self, step: Step, claim: OpenClaim) -> None:
         claim.state, claim.outrun = ClaimState.DELETING, False
+        nova_knows_s = claim.intent.deadline_s + MAPPED_WITHIN_S
+        if claim.is_twin and step.now < nova_knows_s:
+            self._report(step, claim, ClaimState.DELETED)
+            self._timers.set(("delete", claim.claim_id), nova_knows_s)
+            return
         claim.deletes += 1
         self._timers.cancel(("delete", claim.claim_id))
         intent = claim.intent

@@ -22,7 +22,10 @@ was just read, if it is exactly what was written; anything else stays.
 
 A *twin* is an allocation of the same move, written by another scheduler in an earlier attempt that failed.  That
 scheduler may still delete it.  Writing it again with its generation makes it ours, with a new generation, and each
-scheduler deletes only the generation that its own write has made (``generation_after``).
+scheduler deletes only the generation that its own write has made (``generation_after``).  If a message queue that fails
+over delivers one request to two schedulers, both may answer with the same allocation, and the caller hears the first.
+So what has replaced a twin is deleted only after the time of the request, if Nova shows that it is not needed
+(``core/claims.py``).
 
 An *orphan* is a consumer record of generation 0 without allocations: Placement commits the record before the
 allocations, and was interrupted in between, or has refused the call because a provider does not exist (it then leaves
