@@ -249,6 +249,9 @@ class Checkers:
     def taken_back(self, scheduler: SimScheduler, server: Server, allocations: Allocations) -> None:
         """A scheduler is about to delete the allocations of a server."""
         needed = server.state in (ServerState.BUILDING, ServerState.LIVES) and server.node in allocations
+        asked_s = self._world.users.asked[server.request_id].asked_s
+        if server.twins and self._world.was_down_since(asked_s):  # each has written it first, as far as it knows
+            needed = False
         self.check("allocation_kept", not needed, scheduler.name, server.uuid, server.state, "on", server.node)
         held = (one for node in allocations for one in self._accepted.get(node, {}).items())
         self._taken_back.update(claim_id for claim_id, claim in held if claim.consumer == server.uuid)
@@ -299,7 +302,9 @@ class Checkers:
         lost = [
             claim.claim_id
             for claim in core.claims.open()
-            if claim.intent.node == node and not core.table.is_outstanding(claim.claim_id)
+            if claim.intent.node == node
+            and not core.table.is_outstanding(claim.claim_id)
+            and not self._world.owners()[claim.intent.consumer].twins  # taken over with the claim of the other one
         ]
         self.check("overlay", not lost, scheduler.name, node, lost, "not assumed")
         self._check_promises(scheduler, node)
@@ -334,8 +339,8 @@ class Checkers:
 
     def answered(self, scheduler: SimScheduler, asked: SentRequest, effect: ef.Answer | ef.Fail) -> None:
         """A scheduler ends a request."""
-        where, request_id = asked.scheduler, asked.request.request_id
-        self.check("answered_once", asked.outcome is None, where, request_id, "again")
+        where, request_id = scheduler.name, asked.request.request_id
+        self.check("answered_once", where not in asked.ended_by, where, request_id, "again")
         in_time = self._world.now <= asked.deadline_s + LATE_MAX_S
         undisturbed = scheduler.disturbed_s < asked.asked_s
         self.check("answered_once", in_time or not undisturbed, where, request_id, "late")
@@ -345,10 +350,12 @@ class Checkers:
         if undisturbed and self._world.is_placement_well(asked.asked_s - WELL_AFTER_S):
             ill = isinstance(effect, ef.Fail) and effect.code in ILL_PLACEMENT
             self.check("well_again", not ill, where, request_id, isinstance(effect, ef.Fail) and effect.text)
+        if asked.outcome is not None:
+            return  # its caller does not hear this one
         if isinstance(effect, ef.Answer):
-            self._check_answer(asked, effect)
+            self._check_answer(asked, effect, where)
             self.groups.answered(scheduler, asked, effect)
-        elif undisturbed:
+        elif undisturbed and not asked.servers[0].twins:
             self._check_failure(asked)
 
     def _check_record(self, asked: SentRequest, effect: ef.Answer | ef.Fail) -> None:
@@ -358,7 +365,7 @@ class Checkers:
             whole = counts.hosts == parts
             self.check("reasons_add_up", whole, asked.scheduler, request_id, parts, "of", counts.hosts)
 
-    def _check_answer(self, asked: SentRequest, answer: ef.Answer) -> None:
+    def _check_answer(self, asked: SentRequest, answer: ef.Answer, where: str) -> None:
         placement = self._world.placement
         chosen = {inner[0].node for inner in answer.choices}
         for server, inner in zip(asked.servers, answer.choices, strict=True):
@@ -366,18 +373,18 @@ class Checkers:
             stands = placement.consumers.get(server.uuid, {})
             written = candidate is not None and same_allocations(without_ports(stands), candidate.allocations)
             taken = asked.moved is not None and self._world.scheduled_moves.is_over(server.uuid)
-            self.check("written_first", written or taken, asked.scheduler, server.uuid, stands)
+            self.check("written_first", written or taken, where, server.uuid, stands)
             if (inner[0].node, server.uuid) not in self._lost:
-                self._promised.setdefault((asked.scheduler, inner[0].node), {})[server.uuid] = server
+                self._promised.setdefault((where, inner[0].node), {})[server.uuid] = server
             others = all(c.cell == inner[0].cell and c.node not in chosen for c in inner[1:])
             enough = len(inner) - 1 <= asked.request.num_alternates
-            self.check("alternates", others and enough, asked.scheduler, server.uuid)
+            self.check("alternates", others and enough, where, server.uuid)
             (query,) = asked.request.queries
             lost = [one.node for one in inner if not self._world.operators.had(one.node, query, asked.asked_s)]
-            self.check("selected", not lost, asked.scheduler, server.uuid, lost, "lack what was asked for")
+            self.check("selected", not lost, where, server.uuid, lost, "lack what was asked for")
         cast = [self._claimed[claim_id] for claim_id in answer.claim_ids if claim_id in self._claimed]
         unheard = [claim.claim_id for claim in cast if (claim.node, claim.claim_id) not in self._agreed]
-        self.check("own_word", not unheard, asked.scheduler, unheard, "were not accepted by the agents of their nodes")
+        self.check("own_word", not unheard, where, unheard, "were not accepted by the agents of their nodes")
 
     def _check_failure(self, asked: SentRequest) -> None:
         """Applies only when Placement was reachable all the time."""

@@ -87,6 +87,7 @@ class Faults:
             "node_goes": self._node_goes,
             "placement_loses": self._placement_loses,
             "ports_in_moves": self._ports_in_moves,
+            "requests_twice": self._requests_twice,
         }
 
     def draw(
@@ -306,6 +307,20 @@ class Faults:
 
         world.agenda.at(at_s, begin)
         return f"of servers, merged: {' '.join(world.sizes.merged_moves) or 'none'}"
+
+    def _requests_twice(self, at_s: float, for_s: float) -> str:
+        """The broker delivers each request to two schedulers."""
+        world = self._world
+        rng = world.rng(f"twice at {at_s}")
+
+        def begin() -> None:
+            world.repeats = rng
+
+        def end() -> None:
+            world.repeats = None
+
+        self._span(at_s, for_s, begin, end)
+        return "to each pair"
 
     # -- schedulers
 

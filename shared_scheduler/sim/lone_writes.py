@@ -54,9 +54,9 @@ class LoneWrite:
         self.patience = ConflictPatience(self.effect.deadline_s)
 
     @property
-    def made(self) -> int | None:
-        """The generation that a merge has made; None: it was a write of a new consumer."""
-        return None if self.before is None else consumer_conflicts.generation_after(self.generation)
+    def made(self) -> int:
+        """The generation of the consumer after the write."""
+        return consumer_conflicts.generation_after(self.generation)
 
     def replied(self, reply: CallReply) -> None:
         """Note an answer."""

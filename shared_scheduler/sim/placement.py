@@ -3,7 +3,6 @@
 
 * Capacity by the one rule of ``model/resources.py``.
 * A consumer is new (generation null) or has a record; a write with another generation than the record's is a conflict.
-  If it repeats the existing allocations it is a success (the writer reads it back).
 * A write commits the record of a new consumer, with generation 0, when it begins.  If it fails, it deletes that
   record, even if another write has taken the record over meanwhile.  If Placement is interrupted, the record stays.
   Allocations without a record are counted, and nobody reads or deletes them.
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field
 
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.model.providers import Provider
-from shared_scheduler.model.resources import Inventory, Shortage, add_amounts, first_shortage, same_allocations
+from shared_scheduler.model.resources import Inventory, Shortage, add_amounts, first_shortage
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.selections import is_selected
@@ -154,13 +153,10 @@ class SimPlacement:
         record = self.records.get(write.consumer)
         return record is not None and record is write.record and record.generation == write.generation
 
-    def _conflict(self, write: Write) -> tuple[WriteCode, str] | None:
+    def _conflict(self, write: Write) -> tuple[WriteCode, str]:
         stands = self.standing(write.consumer).allocations
-        if not stands:
-            return WriteCode.PROVIDER_CONFLICT, f"{write.consumer} has a record of another generation"
-        if same_allocations(stands, write.allocations) and not write.creates:
-            return None
-        return WriteCode.CONSUMER_CONFLICT, f"{write.consumer} holds other allocations"
+        code = WriteCode.CONSUMER_CONFLICT if stands else WriteCode.PROVIDER_CONFLICT
+        return code, f"{write.consumer} has a record of another generation"
 
     def end_write(self, write: Write) -> tuple[WriteCode, str]:
         """End a write: store the allocations, or return why they are refused."""

@@ -106,6 +106,8 @@ class Server:
     #: the number of requests for it
     tries: int = 1
     group: ServerGroup | None = None
+    #: the two schedulers that have got one request for it
+    twins: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -117,8 +119,10 @@ class SentRequest:
     asked_s: float
     deadline_s: float
     servers: tuple[Server, ...]
-    outcome: Answer | Fail | None = None
+    outcome: Answer | Fail | None = None  # that its caller gets: the first one
     ended_s: float = 0.0
+    #: the schedulers that have ended it; two if the broker has delivered it twice
+    ended_by: set[str] = field(default_factory=set)
     #: its caller had stopped waiting when the answer arrived
     unheard: bool = False
     #: of a move: called with the answer that its caller has heard; None: it failed

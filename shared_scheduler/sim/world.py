@@ -48,6 +48,8 @@ CALLER_GRACE_S = 1.0
 CONDUCTOR = "conductor"
 #: mean time after which a user requests a server again that got no host
 AGAIN_S = 3.0
+#: mean time from a request until it is delivered to another scheduler as well, if it is
+REPEATED_S = 0.02
 #: a delete waits this long for a live migration, possibly several times
 AFTER_MOVE_S = 1.0
 
@@ -114,6 +116,8 @@ class World:
         self.leaving: set[str] = set()
         self.gone: set[str] = set()
         self.is_open = True
+        #: while the broker delivers requests twice: the generator of when, and to whom
+        self.repeats: Random | None = None
         self.ports = AttachedPorts(self)
         self.scheduled_moves = ScheduledMoves(self)
         #: nodes whose newest version some scheduler did not have when the faults ended
@@ -341,12 +345,30 @@ class World:
         self.counters["requests"] += 1
         delay_s = RPC_S * self._edge_rng.random()
         self.agenda.work(delay_s, scheduler.ask, asked.request, asked.deadline_s)
+        if self.repeats is not None and asked.servers[0].group is None:
+            self._deliver_again(asked, self.repeats)
         return asked
+
+    def _deliver_again(self, asked: SentRequest, rng: Random) -> None:
+        """Deliver a request to another scheduler too, soon after the first one has got it.
+
+        Not for members of groups: two claims of one server are one member, and the checks count them as two."""
+        others = [one for _, one in sorted(self.schedulers.items()) if one.name != asked.scheduler]
+        if others:
+            other, delay_s = rng.choice(others), RPC_S + rng.expovariate(1 / REPEATED_S)
+            for server in asked.servers:
+                server.twins = frozenset({asked.scheduler, other.name})
+            self.trace.note("broker", f"{asked.request.request_id} again to {other.name}")
+            self.agenda.work(delay_s, other.ask, asked.request, asked.deadline_s)
 
     def answered(self, scheduler: SimScheduler, effect: ef.Answer | ef.Fail) -> None:
         """A scheduler answers: the conductor receives the answer after a while."""
         asked = self.users.asked[effect.request.request_id]
         self.checkers.answered(scheduler, asked, effect)
+        asked.ended_by.add(scheduler.name)
+        if asked.outcome is not None:
+            self._answered_again(scheduler, asked, effect)
+            return
         is_awaited = self._is_awaited(asked)
         asked.outcome, asked.ended_s = effect, self.now
         self.latencies_s.append(self.now - asked.asked_s)
@@ -369,6 +391,16 @@ class World:
         where = " ".join(choice.node for choice in placed(effect))
         self.trace.note(scheduler.name, f"answers {asked.request.request_id}: {where}")
         self.agenda.work(RPC_S * self._edge_rng.random(), self._build_all, asked, effect)
+
+    def _answered_again(self, scheduler: SimScheduler, asked: SentRequest, effect: ef.Answer | ef.Fail) -> None:
+        """The second scheduler of a request ends it.  Its caller does not hear that; what it wrote beside a failure is
+        deleted at once, which is the task of ``sync/orphan_sweeper.py``."""
+        heard = isinstance(asked.outcome, ef.Answer) and not asked.unheard
+        over = (ServerState.FAILED, ServerState.DELETED)
+        self.counters["ended_twice"] += 1
+        self.trace.note(scheduler.name, f"ends {asked.request.request_id} as the second one")
+        if isinstance(effect, ef.Answer) and not (heard and all(one.state not in over for one in asked.servers)):
+            self.agenda.work(0.0, scheduler.feed, ev.AnswerUnheard(effect.claim_ids, cause=effect.cause))
 
     def _failed(self, asked: SentRequest) -> None:
         """The servers get no host; some users ask for them again."""
@@ -410,7 +442,7 @@ class World:
 
     def _build(self, server: Server, alternates: tuple[ef.Choice, ...]) -> None:
         node, workload, rng = self.nodes[server.node], self.users.workload, self._edge_rng
-        fails = self.is_open and rng.random() < workload.build_fails
+        fails = self.is_open and rng.random() < workload.build_fails and not server.twins
         phantom = fails and rng.random() < workload.phantoms
 
         def done(built: bool) -> None:
@@ -483,7 +515,8 @@ class World:
         failed = asked.unheard or isinstance(asked.outcome, ef.Fail)
         unheard = asked.unheard and asked.scheduler not in alive
         is_over = failed or server.state is ServerState.DELETED
-        return unanswered or unheard or (is_over and server.uuid in self.unfinished)
+        lost = server.uuid in self.unfinished or not server.twins <= alive
+        return unanswered or unheard or (is_over and lost)
 
     def set_placement(self, up: bool) -> None:
         """Stop Placement, or start it again."""

@@ -22,7 +22,7 @@ from compute_agent.group_ledger import GroupLedger
 from compute_agent.pending_deallocations import PendingDeallocations
 from shared_scheduler.core import claims, planner
 from shared_scheduler.core.allocation_merge import Merged
-from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten
+from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten, OpenClaim
 from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import Event, GroupAnswered, RequestArrived
 from shared_scheduler.core.group_check import GroupCheck
@@ -541,6 +541,12 @@ def forget_a_write_that_may_arrive(patch: pytest.MonkeyPatch) -> None:
     """The room of a write without an answer is given out again as soon as nothing of it is found."""
     patch.setattr(claims, "CARRIED_OUT_WITHIN_S", 0.0)
     patch.setattr(claim_ledger, "CARRIED_OUT_WITHIN_S", 0.0)
+
+
+@bug("allocation_kept")
+def delete_what_another_scheduler_has_written_too(patch: pytest.MonkeyPatch) -> None:
+    """Two schedulers get one request and write the same, and one deletes it, although the other has answered."""
+    patch.setattr(OpenClaim, "is_twin", False)
 
 
 @bug("no_lost_records")

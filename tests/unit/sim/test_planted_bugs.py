@@ -72,6 +72,7 @@ SHOWN_BY = {
     "count_only_what_members_hold": 42,
     "prefer_near_ties_of_a_host_that_is_not_tried": 43,
     "ask_for_each_missing_verdict": 44,
+    "delete_what_another_scheduler_has_written_too": 45,
 }
 #: the quickest world of all, which shows most of the others
 QUICKEST = 19
@@ -92,6 +93,7 @@ def plans() -> Iterator[RunPlan]:
     yield from yielding_plans()
     yield asked_again(3)
     yield from broken_seeds_plans()
+    yield twice_plan()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -244,6 +246,18 @@ def broken_seeds_plans() -> Iterator[RunPlan]:
     """A member leaves a node without an agent while another one goes there; the best host of a member is in quarantine
     while its near ties have fewer members than others; a scheduler misses many verdicts."""
     yield from map(drawn, (60238, 60457, 60049))
+
+
+def twice_plan() -> RunPlan:
+    """A message queue that fails over delivers requests to two schedulers."""
+    return RunPlan(
+        seed=1,
+        duration_s=8.0,
+        sizes=Sizes(nodes=2, schedulers=2, heartbeat_interval_s=2.0),
+        workload=Workload(rate_per_s=6.0, lifetime_s=8.0, several=0.4, flavors=FLAVORS[:1]),
+        fault_every_s=1.0,
+        fault_kinds=("requests_twice",),
+    )
 
 
 def broken_by(plan: RunPlan) -> set[str]:
