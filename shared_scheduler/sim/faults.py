@@ -15,6 +15,7 @@ from random import Random
 from shared_scheduler.sim.lies import LyingNode
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
+from shared_scheduler.sim.placement import PROXY_TIMEOUT_S
 from shared_scheduler.sim.retirement import Retirement
 from shared_scheduler.sim.schedulers import SimScheduler
 from shared_scheduler.sim.world import World
@@ -38,6 +39,11 @@ PORT_MOVES_S = 1.0
 RARE = 0.25
 #: a slow Placement takes so long for each server that it writes
 SLOW_S = 12.0
+#: a Placement that crawls takes so long for each server, and its proxy waits so long; both less than
+#: ``CARRIED_OUT_WITHIN_S``
+CRAWLS_S, CRAWL_PROXY_TIMEOUT_S = (30.0, 57.0), 58.0
+#: clocks that jump would not wait for it
+CLOCKS_JUMP = ("agent_clock_jumps", "scheduler_clock_jumps")
 #: a write that loses races fails after so long; longer than a writer waits, and less than ``PROXY_TIMEOUT_S``
 LOSES_S = (5.0, 28.0)
 
@@ -88,6 +94,7 @@ class Faults:
             "placement_loses": self._placement_loses,
             "ports_in_moves": self._ports_in_moves,
             "requests_twice": self._requests_twice,
+            "placement_crawls": self._placement_crawls,
         }
 
     def draw(
@@ -400,6 +407,24 @@ class Faults:
         world = self._world
         self._span(at_s, for_s, lambda: world.slow_placement(SLOW_S), lambda: world.slow_placement(0.0))
         return f"{SLOW_S:g} s a server"
+
+    def _placement_crawls(self, at_s: float, for_s: float) -> str:
+        """It carries writes out as late as any scheduler has to expect."""
+        world = self._world
+        if any(fault.kind in CLOCKS_JUMP for fault in self.planned):
+            return "nobody, a clock jumps"
+        crawls_s = world.rng(f"crawls at {at_s}").uniform(*CRAWLS_S)
+
+        def begin() -> None:
+            world.placement.proxy_timeout_s = CRAWL_PROXY_TIMEOUT_S
+            world.slow_placement(crawls_s)
+
+        def end() -> None:
+            world.placement.proxy_timeout_s = PROXY_TIMEOUT_S
+            world.slow_placement(0.0)
+
+        self._span(at_s, for_s, begin, end)
+        return f"{crawls_s:.3f} s a server"
 
     def _placement_loses(self, at_s: float, for_s: float) -> str:
         """It repeats the writes that begin now for a long time, and answers then that they lost a race."""

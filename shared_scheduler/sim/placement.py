@@ -26,6 +26,10 @@ from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.selections import is_selected
 
+#: the usual timeout of the proxy.  Less than ``CARRIED_OUT_WITHIN_S``, because the clock of a scheduler may jump
+#: meanwhile.
+PROXY_TIMEOUT_S = 30.0
+
 
 @dataclass(slots=True, eq=False)
 class ConsumerRecord:
@@ -69,6 +73,8 @@ class SimPlacement:
     loses_s: float = 0.0
     #: for how long a proxy holds a call before Placement begins it
     held_s: float = 0.0
+    #: time after which the proxy ends a call, and Placement does not carry it out any more
+    proxy_timeout_s: float = PROXY_TIMEOUT_S
     #: how slow it is: seconds for each consumer of a write, and for each call, besides the usual time of a call
     consumer_s: float = 0.0
     call_s: float = 0.0

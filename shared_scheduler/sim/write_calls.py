@@ -18,9 +18,6 @@ from shared_scheduler.sim.surroundings import Surroundings
 
 #: part of the calls under way that Placement has not done when it stops; the answers of all are lost
 LOST_BEFORE_WRITING = 0.5
-#: time after which Placement does not carry out a call any more.  Less than ``CARRIED_OUT_WITHIN_S``, because the
-#: clock of a scheduler may jump meanwhile.
-PROXY_TIMEOUT_S = 30.0
 #: least time for which an answer is awaited
 CALL_MIN_S = 0.5
 
@@ -50,7 +47,7 @@ class _Call:
 
     wanted: Sequence[Wanted]
     replied: Callable[[CallReply], None]
-    arrived_s: float = 0.0
+    ends_s: float = float("inf")  # when the proxy ends it
     loses: bool = False
     is_awaited: bool = True
     writes: list[Write] = field(default_factory=list)
@@ -85,7 +82,7 @@ class WriteCalls:
         if not placement.up:
             self._reply(call, CallReply(WriteCode.UNREACHABLE, "down"))
             return
-        call.arrived_s, call.loses = self._agenda.now, placement.loses_s > 0
+        call.ends_s, call.loses = self._agenda.now + placement.proxy_timeout_s, placement.loses_s > 0
         wanted = [(one.consumer, one.allocations, one.generation) for one in call.wanted]
         call.writes = placement.begin_writes(wanted, self._writer)
         takes_s = placement.loses_s + placement.takes_s(len(wanted))
@@ -97,7 +94,7 @@ class WriteCalls:
         The records of a call that is lost stay, and those of one that names an unknown provider.
         """
         placement = self._placement
-        if self._agenda.now - call.arrived_s > PROXY_TIMEOUT_S:
+        if self._agenda.now > call.ends_s:
             return
         if not placement.up and self._rng.random() < LOST_BEFORE_WRITING:
             self._reply(call, CallReply(WriteCode.UNREACHABLE, "died before", True))

@@ -549,6 +549,12 @@ def delete_what_another_scheduler_has_written_too(patch: pytest.MonkeyPatch) -> 
     patch.setattr(OpenClaim, "is_twin", False)
 
 
+@bug("no_orphans", "converged")
+def expect_late_writes_for_half_the_time(patch: pytest.MonkeyPatch) -> None:
+    """A write without an answer is taken to be over before a proxy and Placement have given it up."""
+    patch.setattr(claims, "CARRIED_OUT_WITHIN_S", claims.CARRIED_OUT_WITHIN_S / 2)
+
+
 @bug("no_lost_records")
 def take_over_what_a_write_may_create(patch: pytest.MonkeyPatch) -> None:
     """A record without allocations is taken for an orphan, although a write that is under way may have made it."""

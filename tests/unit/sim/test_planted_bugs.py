@@ -73,6 +73,7 @@ SHOWN_BY = {
     "prefer_near_ties_of_a_host_that_is_not_tried": 43,
     "ask_for_each_missing_verdict": 44,
     "delete_what_another_scheduler_has_written_too": 45,
+    "expect_late_writes_for_half_the_time": 46,
 }
 #: the quickest world of all, which shows most of the others
 QUICKEST = 19
@@ -94,6 +95,7 @@ def plans() -> Iterator[RunPlan]:
     yield asked_again(3)
     yield from broken_seeds_plans()
     yield twice_plan()
+    yield crawling_plan()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -257,6 +259,18 @@ def twice_plan() -> RunPlan:
         workload=Workload(rate_per_s=6.0, lifetime_s=8.0, several=0.4, flavors=FLAVORS[:1]),
         fault_every_s=1.0,
         fault_kinds=("requests_twice",),
+    )
+
+
+def crawling_plan() -> RunPlan:
+    """Placement carries writes out nearly a minute after they were sent."""
+    return RunPlan(
+        seed=1,
+        duration_s=40.0,
+        sizes=Sizes(nodes=2, schedulers=2),
+        workload=Workload(rate_per_s=1.0, lifetime_s=60.0, several=0.0, asks_again=1.0, flavors=FLAVORS[:1]),
+        fault_every_s=15.0,
+        fault_kinds=("placement_crawls",),
     )
 
 
