@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -181,6 +181,41 @@ def test_every_import_obeys_the_laws() -> None:
 )
 def test_the_laws_can_be_broken(module: str, name: str) -> None:
     assert list(broken_laws(module, name)) != []
+
+
+def rooms_imported() -> dict[str, set[str]]:
+    """Room -> the other rooms that it imports; imports inside functions count."""
+    trees = dict(modules())
+    found: dict[str, set[str]] = {}
+    for module, tree in trees.items():
+        names = (name if name in trees else name.rpartition(".")[0] for _, name in imports(tree))
+        found.setdefault(room_of(module), set()).update(room_of(name) for name in names if name in trees)
+    return {room: others - {room} for room, others in found.items()}
+
+
+def room_of(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+def rooms_in_circles(imported: Mapping[str, set[str]]) -> set[str]:
+    """The rooms that import themselves through others: what is left when those that import nothing left are removed."""
+    left = dict(imported)
+    while ends := [room for room, others in left.items() if not others & left.keys()]:
+        for room in ends:
+            del left[room]
+    while roofs := left.keys() - set().union(*left.values()):
+        for room in roofs:
+            del left[room]
+    return set(left)
+
+
+def test_rooms_form_no_circle() -> None:
+    assert rooms_in_circles(rooms_imported()) == set()
+
+
+def test_a_circle_of_rooms_is_found() -> None:
+    imported = {"roof": {"a"}, "a": {"b"}, "b": {"a", "floor"}, "floor": set()}
+    assert rooms_in_circles(imported) == {"a", "b"}
 
 
 def global_chances(tree: ast.Module) -> Iterator[int]:
