@@ -26,7 +26,7 @@ NEED_ALL = frozenset(
         "tests/unit/cmd/test_tool_ends.py",
         "tests/unit/compute_agent/test_process.py",
         "tests/unit/laboratory/test_command.py",
-        "tests/unit/service/test_guru_meditation.py",
+        "tests/unit/daemon/test_guru_meditation.py",
         "tests/unit/test_dependencies.py",
         "tests/unit/test_documentation.py",
         "tests/unit/test_quick.py",

@@ -31,9 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from compute_agent.service.process import AgentProcess
         from compute_agent.service.state_directory import StateError
         from compute_agent.sources import nova_conf
+        from shared_scheduler.daemon.telemetry_address import TelemetryError
         from shared_scheduler.placement.reader import PlacementConfigError
         from shared_scheduler.protocol.errors import KeyringError
-        from shared_scheduler.service.telemetry_address import TelemetryError
     except ImportError as error:
         return _refuse(f"{error}; install nova beside this package: pip install '.[agent]' in the project's directory")
     try:

@@ -17,8 +17,8 @@ from typing import Any
 
 from compute_agent.conf import status_socket_path
 from compute_agent.sources import nova_conf
+from shared_scheduler.daemon import admin
 from shared_scheduler.release import release
-from shared_scheduler.service import admin
 
 PROG = "compute-agent-status"
 #: the question that the agent answers

@@ -12,7 +12,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from shared_scheduler.service.telemetry_address import TELEMETRY
+from shared_scheduler.daemon.telemetry_address import TELEMETRY
 from shared_scheduler.transport.key_options import SIGNING
 
 GROUP = cfg.OptGroup(

@@ -17,13 +17,13 @@ from queue import Empty, Full, SimpleQueue
 from typing import Protocol, TypeVar
 
 from compute_agent import events as ev
+from compute_agent import tap_wire
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.claim_ledger import TopologyFit
 from compute_agent.core import AgentCore
 from compute_agent.effects import Broadcast, Cast, Effect, Keep, KeepEpoch, KeptClaim, Notice, ReadAllocations, ReadTree
 from compute_agent.service.notices import NoticeLog
 from compute_agent.service.placement_thread import Answer, PlacementThread
-from compute_agent.tap import wire
 from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.protocol.messages import (
     Claim,
@@ -71,7 +71,7 @@ class ForNode:
 class FromTap:
     """A message of the tap, or the end of its connection."""
 
-    message: wire.TapMessage | None
+    message: tap_wire.TapMessage | None
     why: str = ""
 
 
@@ -176,13 +176,13 @@ class Agent:
     def channel_changed(self, connected: bool) -> None:
         self.put(Do(lambda: self._set_channel(connected)))
 
-    def take_from_tap(self, message: wire.TapMessage) -> None:
+    def take_from_tap(self, message: tap_wire.TapMessage) -> None:
         """Take a message from the tap's reader.  Waits while the inbox is full."""
         while self._inbox.qsize() >= INBOX_MAX:
             time.sleep(INBOX_FULL_PAUSE_S)
         self.put(FromTap(message))
 
-    def offer_from_tap(self, message: wire.TapMessage) -> None:
+    def offer_from_tap(self, message: tap_wire.TapMessage) -> None:
         """Take a message from a thread of nova-compute.  Does not wait.
 
         :raises Full: when the inbox and its reserve are full; the caller sends the message again
@@ -340,25 +340,25 @@ class Agent:
         if self.tap_lost_at_s is not None:
             self._lose_trackers(why)
 
-    def _from_tap(self, message: wire.TapMessage) -> None:
+    def _from_tap(self, message: tap_wire.TapMessage) -> None:
         match message:
-            case wire.TapHello():
+            case tap_wire.TapHello():
                 self.tap_lost_at_s = None
-            case wire.NodeReported(node=node, leaves=leaves, members=members, complete=complete):
+            case tap_wire.NodeReported(node=node, leaves=leaves, members=members, complete=complete):
                 if node not in self.cores:
                     self._add_core(node, ())
                 if complete:
                     self.source_changed(node, self._mode)
                 self._step(node, ev.TrackerReported(leaves, members, complete, message.ready))
-            case wire.NodeGone(node=node):
+            case tap_wire.NodeGone(node=node):
                 self._remove_node(node)
-            case wire.TreeWritten(node=node):
+            case tap_wire.TreeWritten(node=node):
                 self._for_node(node, ev.TreeChanged())
-            case wire.ClaimEntered(consumer=consumer):
+            case tap_wire.ClaimEntered(consumer=consumer):
                 self._handle(ForNode("", ev.ClaimBegun(consumer)))
-            case wire.ClaimFailed(consumer=consumer, kind=kind, text=text):
+            case tap_wire.ClaimFailed(consumer=consumer, kind=kind, text=text):
                 self._handle(ForNode("", ev.ClaimRefused(consumer, kind, text)))
-            case wire.BuildEnded(node=node, consumer=consumer, succeeded=succeeded, text=text):
+            case tap_wire.BuildEnded(node=node, consumer=consumer, succeeded=succeeded, text=text):
                 self._for_node(node, ev.BuildEnded(consumer, succeeded, text))
 
     def _lose_tap(self, why: str) -> None:

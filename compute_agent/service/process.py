@@ -30,14 +30,14 @@ from compute_agent.service.status_socket import StatusSocket
 from compute_agent.sources.conductor_later import ConductorReaderLater
 from compute_agent.sources.nova_conf import NovasConfiguration, check_files
 from compute_agent.sources.tap_client import TapClient
-from compute_agent.tap.wire import NodeReported, TapMessage
+from compute_agent.tap_wire import NodeReported, TapMessage
+from shared_scheduler.daemon.guru_meditation import Product, report_late
+from shared_scheduler.daemon.service_manager import READY, STOPPING, Watchdog, notify
+from shared_scheduler.daemon.telemetry_address import telemetry_address
 from shared_scheduler.novalib.topology_later import TopologyFitLater
 from shared_scheduler.placement.reader import PlacementReader, transport_from
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Signer
-from shared_scheduler.service.guru_meditation import Product, report_late
-from shared_scheduler.service.service_manager import READY, STOPPING, Watchdog, notify
-from shared_scheduler.service.telemetry_address import telemetry_address
 from shared_scheduler.transport.bus import CHANNEL_NAME
 from shared_scheduler.transport.channel import Channel
 from shared_scheduler.transport.key_options import load_keys, new_host_keys
@@ -45,7 +45,7 @@ from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url, rabbit_options
 
 if TYPE_CHECKING:
-    from shared_scheduler.service.telemetry import Telemetry
+    from shared_scheduler.daemon.telemetry import Telemetry
 
 LOG = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def _telemetry(conf: Any, agent: Agent) -> Telemetry | None:
     if address is None:
         return None
     from compute_agent.service import metrics  # prometheus_client costs memory, which most agents can save
-    from shared_scheduler.service.telemetry import Telemetry
+    from shared_scheduler.daemon.telemetry import Telemetry
 
     served = Telemetry(address, partial(metrics.not_alive, agent), partial(metrics.not_ready, agent))
     metrics.AgentMetrics(agent, served.registry)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from compute_agent.service.agent import Agent, AgentFacts
+from shared_scheduler.daemon.admin import AdminError, AdminServer
 from shared_scheduler.release import release
-from shared_scheduler.service.admin import AdminError, AdminServer
 
 LOG = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from compute_agent.tap.wire import FRAME_MAX_BYTES, Assembler, Busy, TapError, TapHello, TapMessage
+from compute_agent.tap_wire import FRAME_MAX_BYTES, Assembler, Busy, TapError, TapHello, TapMessage
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from compute_agent.service.process import settings_from
 from compute_agent.service.state_directory import StateDirectory
 from compute_agent.service.status_socket import StatusSocket
 from compute_agent.tap.hooks import Hooks
-from compute_agent.tap.wire import NodeReported, TapHello, TapMessage
+from compute_agent.tap_wire import NodeReported, TapHello, TapMessage
 from shared_scheduler.novalib.report_client import NovaTransport
 from shared_scheduler.novalib.topology import NovaTopologyFit
 from shared_scheduler.placement.reader import PlacementReader

@@ -42,7 +42,7 @@ from oslo_utils.strutils import mask_password
 from compute_agent.events import Member
 from compute_agent.sources.compute_node_leaves import FAILED_BUILDS
 from compute_agent.tap.node_snapshot import NodeSnapshot, TrackerReader, is_topology
-from compute_agent.tap.wire import BuildEnded, ClaimEntered, ClaimFailed, NodeGone, TapHello, TapMessage, TreeWritten
+from compute_agent.tap_wire import BuildEnded, ClaimEntered, ClaimFailed, NodeGone, TapHello, TapMessage, TreeWritten
 from shared_scheduler.protocol.limits import BUILD_REASON_MAX_CHARS
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog

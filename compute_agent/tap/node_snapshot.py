@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from compute_agent.events import Member
 from compute_agent.sources.compute_node_leaves import scalar_leaves
-from compute_agent.tap.wire import NodeReported
+from compute_agent.tap_wire import NodeReported
 from shared_scheduler.model import leaves as names
 from shared_scheduler.novalib.image_properties import InstanceImages
 from shared_scheduler.novalib.topology import topology_leaves

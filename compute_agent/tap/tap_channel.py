@@ -32,7 +32,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from compute_agent.tap.wire import Busy, TapMessage, frames
+from compute_agent.tap_wire import Busy, TapMessage, frames
 from shared_scheduler.transport.unix_sockets import remove_socket
 
 LOG = logging.getLogger(__name__)

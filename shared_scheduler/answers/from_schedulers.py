@@ -14,11 +14,11 @@ from typing import cast
 
 from shared_scheduler.answers.host_facts import origin, rejection
 from shared_scheduler.answers.shapes import Fleet, HostAnswers, Load, WhyNot
+from shared_scheduler.daemon import admin
 from shared_scheduler.decision.what_if import WhatIfError
 from shared_scheduler.records.asked_again import asked_again
 from shared_scheduler.records.reweigh import CannotReplayError
 from shared_scheduler.records.store import Record
-from shared_scheduler.service import admin
 
 #: counts of a load that ``Rates`` divides by the time
 COUNTED = ("decisions", "failures", "refusals", "conflicts")

@@ -19,8 +19,9 @@ from typing import Any
 
 from shared_scheduler.cmd import terms
 from shared_scheduler.cmd.arguments import number
+from shared_scheduler.daemon import admin
 from shared_scheduler.records.plain_text import printable
-from shared_scheduler.service import admin, source_differences, source_views
+from shared_scheduler.service import source_differences, source_views
 from shared_scheduler.service.source_differences import AGENT, PLACEMENT, SourceView
 
 #: groups of terms that ``--help`` defines

@@ -20,11 +20,11 @@ from shared_scheduler.answers.host_facts import code_of, rejection
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, running_schedulers, terms
 from shared_scheduler.cmd.arguments import whole
+from shared_scheduler.daemon import admin
 from shared_scheduler.decision.what_if import SERVERS_MAX, SIZE_MAX
 from shared_scheduler.records.amounts import counts_first, short_of
 from shared_scheduler.records.lasting import too_much_for_empty_hosts, too_much_for_named_hosts
 from shared_scheduler.records.plain_text import printable
-from shared_scheduler.service import admin
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.NOT_CHOOSABLE, terms.REASONS)

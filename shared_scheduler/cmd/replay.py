@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, terms
+from shared_scheduler.daemon import admin
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.opening import open_configured, open_named
 from shared_scheduler.records.plain_text import printable
@@ -34,7 +35,6 @@ from shared_scheduler.records.record_file import RecordFile
 from shared_scheduler.records.replay_sum import ReplaySum
 from shared_scheduler.records.reweigh import Replayed, reweighed
 from shared_scheduler.records.store import DECISION, Record
-from shared_scheduler.service import admin
 
 if TYPE_CHECKING:
     from shared_scheduler.nova.replaying import Redecider

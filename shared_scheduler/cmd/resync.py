@@ -23,7 +23,7 @@ from typing import Any
 
 from shared_scheduler.cmd import printed_tables, running_schedulers, terms
 from shared_scheduler.cmd.arguments import whole
-from shared_scheduler.service import admin
+from shared_scheduler.daemon import admin
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.RESYNCS,)

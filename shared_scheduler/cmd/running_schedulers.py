@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from shared_scheduler.daemon import admin
 from shared_scheduler.records.errors import RecordsError
-from shared_scheduler.service import admin
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

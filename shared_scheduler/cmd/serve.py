@@ -18,10 +18,10 @@ from pathlib import Path
 
 from shared_scheduler.cmd import record_stores, running_schedulers
 from shared_scheduler.cmd.record_stores import UNREADABLE
+from shared_scheduler.daemon.admin import AdminError
+from shared_scheduler.daemon.http_server import serve_at
+from shared_scheduler.daemon.telemetry_address import TelemetryAddress, TelemetryError, parsed
 from shared_scheduler.records.store import Store
-from shared_scheduler.service.admin import AdminError
-from shared_scheduler.service.http_server import serve_at
-from shared_scheduler.service.telemetry_address import TelemetryAddress, TelemetryError, parsed
 
 LISTEN = "127.0.0.1:8780"
 #: names of this machine for itself

@@ -18,9 +18,9 @@ from typing import Any
 
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, running_schedulers, terms
+from shared_scheduler.daemon import admin
 from shared_scheduler.records.moments import second
 from shared_scheduler.records.plain_text import printable
-from shared_scheduler.service import admin
 
 #: groups of terms that ``--help`` defines
 TERMS = (

@@ -23,8 +23,8 @@ from shared_scheduler.answers.shapes import LaggingHost, Load
 from shared_scheduler.cmd import printed_tables, running_schedulers, terms
 from shared_scheduler.cmd.arguments import number
 from shared_scheduler.cmd.screen import line, screen_on
+from shared_scheduler.daemon.admin import AdminError
 from shared_scheduler.records.plain_text import printable
-from shared_scheduler.service.admin import AdminError
 
 if TYPE_CHECKING:  # importing rich takes longer than printing a help text
     from rich.console import RenderableType

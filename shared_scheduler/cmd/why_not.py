@@ -19,11 +19,11 @@ from shared_scheduler.answers import from_records, from_schedulers, host_facts
 from shared_scheduler.answers.shapes import WhyNot
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import record_stores, terms
+from shared_scheduler.daemon import admin
 from shared_scheduler.records.moments import moment
 from shared_scheduler.records.opening import configured_socket_dir
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import Record, Store
-from shared_scheduler.service import admin
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.STORIES, terms.BUILDS, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS)

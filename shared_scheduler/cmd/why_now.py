@@ -21,11 +21,11 @@ from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, running_schedulers, terms
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.cmd.why import passed
+from shared_scheduler.daemon import admin
 from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.moments import second
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import PLACED
-from shared_scheduler.service import admin
 from shared_scheduler.service.why import EACH_MAX_DEFAULT, EACH_MAX_MOST
 
 PASSES = "passes"

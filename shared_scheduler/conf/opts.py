@@ -10,9 +10,9 @@ from typing import Any
 
 from oslo_config import cfg, types
 
+from shared_scheduler.conf.mode import Mode
+from shared_scheduler.daemon.telemetry_address import TELEMETRY
 from shared_scheduler.decision.alternate_count import ALTERNATES_MAX
-from shared_scheduler.service.mode import Mode
-from shared_scheduler.service.telemetry_address import TELEMETRY
 from shared_scheduler.transport.key_options import SIGNING
 
 

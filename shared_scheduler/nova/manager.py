@@ -23,6 +23,7 @@ from nova.scheduler import utils
 from oslo_service import periodic_task
 
 from shared_scheduler.conf import opts
+from shared_scheduler.conf.mode import CurrentMode, Mode
 from shared_scheduler.core.effects import Answer, Fail
 from shared_scheduler.decision.alternate_count import ALTERNATES_MAX, for_servers
 from shared_scheduler.decision.request import Request
@@ -38,7 +39,6 @@ from shared_scheduler.nova.shadow import pass_on
 from shared_scheduler.nova.stock import StockScheduler
 from shared_scheduler.nova.versions import MinimumComputeVersion
 from shared_scheduler.service.engine import EngineBrokenError
-from shared_scheduler.service.mode import CurrentMode, Mode
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)

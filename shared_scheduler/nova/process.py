@@ -25,6 +25,9 @@ from oslo_reports import opts as gmr_opts
 from oslo_service import opts as service_opts
 
 from shared_scheduler.conf import opts
+from shared_scheduler.conf.mode import Mode
+from shared_scheduler.daemon.guru_meditation import Product, in_another_thread, report_on_signal
+from shared_scheduler.daemon.telemetry_address import TelemetryError
 from shared_scheduler.nova import configuration
 from shared_scheduler.nova.host_manager import PluginError
 from shared_scheduler.nova.placement_file import USUAL_FILE, over_commit_warning
@@ -34,10 +37,7 @@ from shared_scheduler.nova.stock import STOCK_TOPIC, StockAwayError, StockSchedu
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.service import preflight
-from shared_scheduler.service.guru_meditation import Product, in_another_thread, report_on_signal
-from shared_scheduler.service.mode import Mode
 from shared_scheduler.service.runner import REFUSED_TO_START, WORKER_NUMBER, Runner, Supervisor
-from shared_scheduler.service.telemetry_address import TelemetryError
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.transport.urls import TransportUrlError, names_rabbit, parse_transport_url, rabbit_options
 

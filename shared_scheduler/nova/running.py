@@ -22,6 +22,7 @@ from typing import Any
 import nova.conf
 from nova import context as nova_context
 
+from shared_scheduler.conf.mode import CurrentMode
 from shared_scheduler.core.effects import Answer, AskCandidates, Fail, FailureCode, RecordBuild, RecordNode, RefreshNode
 from shared_scheduler.core.events import (
     AggregateFacts,
@@ -33,6 +34,9 @@ from shared_scheduler.core.events import (
 )
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.scheduler_settings import Identity
+from shared_scheduler.daemon.admin import SUFFIX, AdminError, AdminServer
+from shared_scheduler.daemon.telemetry import Telemetry
+from shared_scheduler.daemon.telemetry_address import telemetry_address
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.explain import explain
 from shared_scheduler.decision.pipeline import Decider
@@ -63,21 +67,17 @@ from shared_scheduler.records.recorder import Recorder
 from shared_scheduler.records.store import Store
 from shared_scheduler.records.unfinished import placed_lately, unfinished
 from shared_scheduler.release import release
-from shared_scheduler.service.admin import SUFFIX, AdminError, AdminServer
 from shared_scheduler.service.comparisons import Comparisons
 from shared_scheduler.service.engine import Engine, Sinks
 from shared_scheduler.service.fit import FitQuestions
 from shared_scheduler.service.host_answers import HostAnswers, origin
 from shared_scheduler.service.inspection import Queues, questions, report
 from shared_scheduler.service.metrics import SchedulerMetrics
-from shared_scheduler.service.mode import CurrentMode
 from shared_scheduler.service.notices import Notices
 from shared_scheduler.service.recent import Recent
 from shared_scheduler.service.resync_orders import ResyncOrders
 from shared_scheduler.service.runner import WORKER_NUMBER
 from shared_scheduler.service.state_pages import StatePages
-from shared_scheduler.service.telemetry import Telemetry
-from shared_scheduler.service.telemetry_address import telemetry_address
 from shared_scheduler.service.why import WhyQuestions
 from shared_scheduler.sync import cost
 from shared_scheduler.sync.databases import Cell

@@ -23,8 +23,8 @@ from nova import rpc, service
 from nova.objects import base as objects_base
 from nova.scheduler import rpcapi
 
+from shared_scheduler.conf.mode import CurrentMode, Mode
 from shared_scheduler.nova.call_heartbeats import CallHeartbeats
-from shared_scheduler.service.mode import CurrentMode, Mode
 from shared_scheduler.transport.rpc_consumers import cancel_consumers
 
 LOG = logging.getLogger(__name__)

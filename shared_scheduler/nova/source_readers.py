@@ -19,6 +19,7 @@ from oslo_messaging import MessagingException
 
 from shared_scheduler.conf import opts
 from shared_scheduler.core.events import Event, MessagesArrived, NodeRead
+from shared_scheduler.daemon.admin import AdminError
 from shared_scheduler.nova.cells import Channels
 from shared_scheduler.nova.databases import NovaApiDatabase, NovaCellDatabase
 from shared_scheduler.nova.placement_transport import ReportClientTransport
@@ -26,7 +27,6 @@ from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.protocol.messages import Resync, Snapshot, agent_address
 from shared_scheduler.service import source_views
-from shared_scheduler.service.admin import AdminError
 from shared_scheduler.service.cell_channel import CellChannel
 from shared_scheduler.service.source_differences import SourceView
 from shared_scheduler.sync.databases import Cell

@@ -22,6 +22,8 @@ from oslo_upgradecheck import upgradecheck
 from oslo_upgradecheck.upgradecheck import Code, Result, UpgradeCommands
 
 from shared_scheduler.conf import opts
+from shared_scheduler.conf.mode import Mode
+from shared_scheduler.daemon import admin
 from shared_scheduler.nova.databases import NovaApiDatabase
 from shared_scheduler.nova.placement_file import RETRIES, RETRIES_WANTED, USUAL_FILE, conflict_retries
 from shared_scheduler.nova.placement_transport import ReportClientTransport
@@ -30,8 +32,6 @@ from shared_scheduler.placement.connection import MICROVERSION, data_of
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.host_keys import HostKeysMode
 from shared_scheduler.release import release
-from shared_scheduler.service import admin
-from shared_scheduler.service.mode import Mode
 from shared_scheduler.sync.databases import Cell
 from shared_scheduler.transport.broker_check import PERMISSIONS, broker_problems
 from shared_scheduler.transport.key_options import configured_host_keys

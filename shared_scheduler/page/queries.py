@@ -17,8 +17,8 @@ from cachetools import TTLCache
 from shared_scheduler.answers import from_records, from_schedulers
 from shared_scheduler.answers.from_schedulers import Rates
 from shared_scheduler.answers.shapes import Fleet, HostEvent, Load, Reasons, RecordEntry, Why, WhyNot
+from shared_scheduler.daemon.admin import AdminError
 from shared_scheduler.records.store import FOUND_MAX, Record, RecordConditions, Store
-from shared_scheduler.service.admin import AdminError
 
 T = TypeVar("T")
 Given = ParamSpec("Given")

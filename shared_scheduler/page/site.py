@@ -18,10 +18,10 @@ from urllib.parse import parse_qsl, urlencode
 
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.answers.times import timed
+from shared_scheduler.daemon.admin import AdminError
 from shared_scheduler.page.queries import BadQuestionError, Fields, NoSuchPageError, NotRecordedError, PageQuestions
 from shared_scheduler.page.views import Views
 from shared_scheduler.records.errors import RecordsError
-from shared_scheduler.service.admin import AdminError
 
 LOG = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from shared_scheduler.answers.host_facts import words as words_of_facts
 from shared_scheduler.answers.next_steps import next_steps, unknown_causes
 from shared_scheduler.answers.shapes import Fleet, FleetHost, Reasons, RecordEntry
 from shared_scheduler.cmd import story, terms, why
+from shared_scheduler.daemon.admin import AdminError
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, free_shares, totals
 from shared_scheduler.page.queries import Fields, NotRecordedError, PageQuestions
 from shared_scheduler.protocol.phases import ASKING, WindowPhase
@@ -24,7 +25,6 @@ from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.moments import iso, second
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NODE, PLACED
-from shared_scheduler.service.admin import AdminError
 
 #: Rows of the tables of hosts, and of reasons.
 HOSTS_SHOWN, REASONS_SHOWN, FAILED_SHOWN = 12, 20, 8

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reports of a running scheduler as plain data, which ``service.admin`` serves."""
+"""The reports of a running scheduler as plain data, which ``daemon.admin`` serves."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from math import isfinite
 from typing import Any, cast
 
 from shared_scheduler.answers.shapes import FleetHost
+from shared_scheduler.conf.mode import CurrentMode
 from shared_scheduler.core.scheduler import SchedulerCore
+from shared_scheduler.daemon.admin import Handler, Handlers
 from shared_scheduler.model.leaves import AGENT_RELEASE
 from shared_scheduler.protocol.phases import ASKING, WindowPhase
 from shared_scheduler.release import UNKNOWN, release
-from shared_scheduler.service.admin import Handler, Handlers
 from shared_scheduler.service.engine import Engine
-from shared_scheduler.service.mode import CurrentMode
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import CLOSED_CODES
 from shared_scheduler.transport.channel import Channel

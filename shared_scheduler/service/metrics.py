@@ -19,6 +19,7 @@ from prometheus_client import Counter as CounterMetric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from shared_scheduler.conf.mode import CurrentMode, Mode
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.decision.record import DecisionRecord
 from shared_scheduler.protocol.phases import WindowPhase
@@ -26,7 +27,6 @@ from shared_scheduler.records.store import PLACED
 from shared_scheduler.service import inspection
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.inspection import Queues
-from shared_scheduler.service.mode import CurrentMode, Mode
 from shared_scheduler.table.row import Freshness
 
 PREFIX = "shared_scheduler_"

@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from shared_scheduler.service.service_manager import READY, STOPPING, Watchdog, notify, reloading
+from shared_scheduler.daemon.service_manager import READY, STOPPING, Watchdog, notify, reloading
 from shared_scheduler.service.signals import Interrupted, SignalQueue
 
 LOG = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from shared_scheduler.service import admin
+from shared_scheduler.daemon import admin
 from tests.support import forked_commands
 from tools.laboratory.cloud.cloud import Cloud
 from tools.laboratory.cloud.cloud_settings import CloudSettings

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shared_scheduler.service.mode import Mode
+from shared_scheduler.conf.mode import Mode
 from tests.functional import cloud_state
 from tools.laboratory import ROOT
 from tools.laboratory.cloud.cloud import Cloud

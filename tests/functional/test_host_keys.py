@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from compute_agent.tap.tap_channel import TapChannel
-from compute_agent.tap.wire import NodeReported, TapHello
+from compute_agent.tap_wire import NodeReported, TapHello
 from shared_scheduler.protocol.codec import encode
 from shared_scheduler.protocol.host_keys import HostKeys, HostKeysMode, Kind
 from shared_scheduler.protocol.messages import (

@@ -13,8 +13,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from shared_scheduler.service.http_server import serve_at
-from shared_scheduler.service.telemetry_address import TelemetryAddress
+from shared_scheduler.daemon.http_server import serve_at
+from shared_scheduler.daemon.telemetry_address import TelemetryAddress
 from tests.support.browser import SCHEMES, chromium, prefer
 from tests.support.shown_cloud import build
 from tests.unit.page.test_site import FORGED, HOST, NOW_S, SERVER, Cloud

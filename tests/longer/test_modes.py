@@ -9,7 +9,7 @@ from itertools import cycle, islice
 
 import pytest
 
-from shared_scheduler.service.mode import Mode
+from shared_scheduler.conf.mode import Mode
 from tests.functional import cloud_state, modes
 from tests.functional.modes import Behind, switch, users, wait_for_servers
 from tools.laboratory.cloud.cloud import Cloud

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_scheduler.service.mode import Mode
+from shared_scheduler.conf.mode import Mode
 from tests.functional import cloud_state, modes
 from tests.functional.modes import Behind, users, wait_for_servers
 from tests.functional.test_host_keys import Controller, commands

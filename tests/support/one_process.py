@@ -41,7 +41,7 @@ from compute_agent.effects import Broadcast, KeptClaim
 from compute_agent.service.agent import Agent, Do
 from compute_agent.tap.embedded import MODE, EmbeddedAgent
 from compute_agent.tap.hooks import METHODS, Hooks
-from compute_agent.tap.wire import TapMessage
+from compute_agent.tap_wire import TapMessage
 from shared_scheduler.nova import cells, running  # noqa: F401  see below
 from shared_scheduler.novalib.report_client import NovaTransport
 from shared_scheduler.novalib.topology import NovaTopologyFit

@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 from random import Random
 
+from shared_scheduler.daemon.admin import AdminServer
+from shared_scheduler.daemon.http_server import serve_at
+from shared_scheduler.daemon.telemetry_address import TelemetryAddress
 from shared_scheduler.page.queries import LOAD_TTL_S, PageQuestions
 from shared_scheduler.page.site import Site
 from shared_scheduler.records.json_lines import JsonLines
-from shared_scheduler.service.admin import AdminServer
-from shared_scheduler.service.http_server import serve_at
-from shared_scheduler.service.telemetry_address import TelemetryAddress
 from tests.support.browser import chromium, prefer
 from tests.support.shown_cloud import NO_ADDRESS, ShownScheduler, build, day, hosts
 

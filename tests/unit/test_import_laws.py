@@ -23,7 +23,7 @@ AGENT_PURE = tuple(
     f"compute_agent.{module}"
     for module in (
         "agent_settings claim_ledger core effects ends_of_builds epochs events fair_memory "
-        "group_ledger pending_deallocations placement_mirror publisher".split()
+        "group_ledger pending_deallocations placement_mirror publisher tap_wire".split()
     )
 )
 
@@ -70,12 +70,7 @@ SHARED = (
     "shared_scheduler.placement.connection",
     "shared_scheduler.placement.reader",
     "shared_scheduler.release",
-    "shared_scheduler.service.admin",
-    "shared_scheduler.service.guru_meditation",
-    "shared_scheduler.service.http_server",
-    "shared_scheduler.service.service_manager",
-    "shared_scheduler.service.telemetry",
-    "shared_scheduler.service.telemetry_address",
+    "shared_scheduler.daemon",
 )
 
 #: a simulated world holds both programs

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
-
-from compute_agent.tap.wire import NodeReported, TapHello
+from typing import Any
 
 #: where a release has ``TapChannel``; the older name is of 7736e85
-MODULES = ("compute_agent.tap.tap_channel", "compute_agent.tap.channel")
+CHANNELS = ("compute_agent.tap.tap_channel", "compute_agent.tap.channel")
+#: where a release has the messages of the tap; the older name is of 7736e85
+MESSAGES = ("compute_agent.tap_wire", "compute_agent.tap.wire")
 
 LEAVES = {
     "cn.vcpus": 4, "cn.vcpus_used": 0, "cn.memory_mb": 8192, "cn.memory_mb_used": 0, "cn.free_ram_mb": 8192,
@@ -24,10 +26,16 @@ LEAVES = {
 }  # fmt: skip
 
 
+def first_of(names: Sequence[str]) -> Any:
+    """The first of these modules that the release has."""
+    return import_module(next(name for name in names if find_spec(name)))
+
+
 def main(path: str, host: str, node: str) -> None:
     """Speak to the agent that connects."""
-    hello, told = TapHello(host, 1), NodeReported(node, LEAVES, {}, complete=True, ready=True)
-    tap = import_module(next(name for name in MODULES if find_spec(name))).TapChannel(path, lambda: [hello, told])
+    messages = first_of(MESSAGES)
+    hello, told = messages.TapHello(host, 1), messages.NodeReported(node, LEAVES, {}, complete=True, ready=True)
+    tap = first_of(CHANNELS).TapChannel(path, lambda: [hello, told])
     with tap.lock:
         tap.put(hello)
     while True:

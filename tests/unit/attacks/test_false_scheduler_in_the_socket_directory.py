@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shared_scheduler.cmd import manage
-from shared_scheduler.service import admin
+from shared_scheduler.daemon import admin
 
 MODES = [0o777, 0o1777]
 

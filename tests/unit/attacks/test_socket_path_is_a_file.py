@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compute_agent.tap.tap_channel import bind
-from shared_scheduler.service.admin import AdminError, AdminServer
+from shared_scheduler.daemon.admin import AdminError, AdminServer
 
 
 def test_the_tap_keeps_the_file(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from compute_agent.tap.wire import Assembler, NodeReported, TapError, frames
+from compute_agent.tap_wire import Assembler, NodeReported, TapError, frames
 from tests.unit.compute_agent.node_facts import NODE, ROOT_LEAVES
 from tools.laboratory.fuzz.mutations import mutated_bytes, value_like
 

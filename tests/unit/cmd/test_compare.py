@@ -13,10 +13,10 @@ from jsonschema import Draft202012Validator
 
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import compare, manage
+from shared_scheduler.daemon import admin
 from shared_scheduler.nova import source_readers
 from shared_scheduler.novalib import threading_backend
 from shared_scheduler.protocol.errors import KeyringError
-from shared_scheduler.service import admin
 from shared_scheduler.service.source_differences import AGENT, DATABASE, PLACEMENT, Fact, SourceView
 
 

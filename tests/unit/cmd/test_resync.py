@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import manage
-from shared_scheduler.service import admin
+from shared_scheduler.daemon import admin
 
 HOST = "c1"
 

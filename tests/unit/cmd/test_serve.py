@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from shared_scheduler.cmd import manage
+from shared_scheduler.daemon import http_server
+from shared_scheduler.daemon.telemetry_address import TelemetryAddress
 from shared_scheduler.records.json_lines import JsonLines
-from shared_scheduler.service import http_server
-from shared_scheduler.service.telemetry_address import TelemetryAddress
 from tests.support.unix_http import OverUnixSocket, get
 from tests.unit.cmd.test_questions_to_records import stored
 from tests.unit.cmd.waiting import WAIT_S

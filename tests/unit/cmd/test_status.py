@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import manage
-from shared_scheduler.service import admin
+from shared_scheduler.daemon import admin
 from shared_scheduler.sync.read_registry import SOURCES
 from shared_scheduler.sync.revalidator import Revalidator
 from tests.unit.service.test_admin import impatient_with

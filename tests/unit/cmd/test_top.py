@@ -18,8 +18,8 @@ from jsonschema import Draft202012Validator
 
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import manage
+from shared_scheduler.daemon import admin
 from shared_scheduler.protocol.phases import WindowPhase
-from shared_scheduler.service import admin
 from tests.unit.cmd.waiting import WAIT_S
 
 FORGED = "c9\x1b[2K"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from shared_scheduler.cmd import manage
+from shared_scheduler.daemon import admin
 from shared_scheduler.records.moments import iso
-from shared_scheduler.service import admin
 
 ANSWER = {
     "scheduler": "sched1", "pid": 17, "found": True, "at": 1795000000.0, "request_id": "req-7",

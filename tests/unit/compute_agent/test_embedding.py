@@ -16,8 +16,8 @@ from compute_agent.cmd.status import STATUS
 from compute_agent.conf import register_opts, status_socket_path
 from compute_agent.service.state_directory import StateDirectory, StateError
 from compute_agent.tap import embedded
+from shared_scheduler.daemon import admin
 from shared_scheduler.protocol.messages import Leave
-from shared_scheduler.service import admin
 from tests.support.local_bus import LocalBus
 from tests.unit.compute_agent.fake_placement import FakePlacement
 from tests.unit.compute_agent.node_facts import HOST

@@ -23,7 +23,7 @@ from compute_agent.service.agent import Agent
 from compute_agent.service.fallback import FAILURES_MAX, Fallback, FallbackTimes, Record
 from compute_agent.service.placement_thread import PlacementThread
 from compute_agent.service.state_directory import StateDirectory
-from compute_agent.tap.wire import ClaimFailed, NodeGone, NodeReported, TapHello
+from compute_agent.tap_wire import ClaimFailed, NodeGone, NodeReported, TapHello
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.protocol.codec import decode, encode

@@ -23,7 +23,7 @@ from compute_agent.tap import tap_channel as channel_module
 from compute_agent.tap.hooks import METHODS, Hooks, missing_names, reason_of
 from compute_agent.tap.monitor import ENTRY_POINT, ResourceTrackerTap
 from compute_agent.tap.tap_channel import TapChannel
-from compute_agent.tap.wire import (
+from compute_agent.tap_wire import (
     BuildEnded,
     ClaimEntered,
     ClaimFailed,

@@ -10,13 +10,13 @@ from jinja2 import Environment
 
 from compute_agent.claim_ledger import ClaimLedger
 from shared_scheduler.core.unlisted_nodes import UnlistedNodes
+from shared_scheduler.daemon.admin import AdminServer
 from shared_scheduler.page import site, views
 from shared_scheduler.protocol import codec
 from shared_scheduler.protocol.host_keys import HostKeys
 from shared_scheduler.protocol.messages import Claim
 from shared_scheduler.protocol.window import MessageWindow
 from shared_scheduler.records import json_lines
-from shared_scheduler.service.admin import AdminServer
 from shared_scheduler.transport import channel
 from tools.laboratory.fuzz import command, targets
 from tools.laboratory.report import ProgressLine, Report

@@ -16,7 +16,7 @@ from nova import objects
 
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import manage
-from shared_scheduler.service import admin
+from shared_scheduler.daemon import admin
 from shared_scheduler.service import fit as fit_questions
 from tests.unit.nova.conftest import admin as admin_context
 from tests.unit.nova.conftest import flavor

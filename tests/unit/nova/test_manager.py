@@ -24,6 +24,7 @@ from nova.scheduler import rpcapi
 from oslo_utils import timeutils
 
 from shared_scheduler.core.effects import Fail, FailureCode
+from shared_scheduler.daemon import admin as admin_socket
 from shared_scheduler.nova import configuration, errors, running
 from shared_scheduler.nova.manager import SharedSchedulerManager
 from shared_scheduler.nova.request_spec import make_request
@@ -32,7 +33,6 @@ from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Signing
 from shared_scheduler.records import recorder
 from shared_scheduler.records.json_lines import JsonLines
-from shared_scheduler.service import admin as admin_socket
 from shared_scheduler.sync import service_checks, state_sync
 from shared_scheduler.sync.read_registry import SOURCES
 from shared_scheduler.sync.revalidator import Revalidator

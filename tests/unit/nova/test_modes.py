@@ -17,12 +17,12 @@ from nova import baserpc, exception, objects, rpc
 from nova.objects import base as objects_base
 from oslo_messaging._drivers import common
 
+from shared_scheduler.conf.mode import Mode
 from shared_scheduler.nova.running import RunningScheduler
 from shared_scheduler.nova.serving import ModalService
 from shared_scheduler.nova.stock import STOCK_TOPIC, StockAwayError, as_sent
 from shared_scheduler.records.agreement import Agreement
 from shared_scheduler.service import comparisons
-from shared_scheduler.service.mode import Mode
 from tests.unit.nova.conftest import admin, flavor, request_spec, user_context
 from tests.unit.nova.test_manager import MANAGER, Cloud, ask, cloud, placement_app, small, uuids, world
 

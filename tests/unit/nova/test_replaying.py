@@ -13,12 +13,12 @@ from jsonschema import Draft202012Validator
 from nova import exception
 
 from shared_scheduler.answers.schema import schemas
+from shared_scheduler.daemon import admin
 from shared_scheduler.decision.explain import HostAnswer
 from shared_scheduler.nova.replaying import Redecider, ReplayedChoice, current_table, present_settings, replayed
 from shared_scheduler.records.record_file import RecordFile
 from shared_scheduler.records.replay_sum import ReplaySum
 from shared_scheduler.records.reweigh import Replayed, reweighed
-from shared_scheduler.service import admin
 from tests.unit.nova.conftest import flavor, request_spec
 from tests.unit.nova.test_manager import Cloud, ask, cloud, placement_app, small, start, uuids, world
 

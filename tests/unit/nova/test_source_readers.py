@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from nova import context, objects
 
+from shared_scheduler.daemon.admin import AdminError
 from shared_scheduler.nova import source_readers
-from shared_scheduler.service.admin import AdminError
 from tests.unit.nova.conftest import PROJECT, USER, admin
 from tests.unit.nova.test_request_filters import cell1
 

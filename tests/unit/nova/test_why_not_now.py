@@ -14,7 +14,7 @@ from nova import exception
 
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import manage
-from shared_scheduler.service import admin
+from shared_scheduler.daemon import admin
 from tests.unit.nova.test_fit import begin, sockets
 from tests.unit.nova.test_manager import Cloud, ask, cloud, placement_app, small, start, uuids, world
 

@@ -18,6 +18,7 @@ from jsonschema import Draft202012Validator
 from shared_scheduler.answers.schema import ANSWERS, schemas
 from shared_scheduler.cmd import manage
 from shared_scheduler.core.effects import NodeChange, RecordNode
+from shared_scheduler.daemon.admin import AdminServer
 from shared_scheduler.decision.explain import HostAnswer
 from shared_scheduler.decision.record import Attempt
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, totals
@@ -27,7 +28,6 @@ from shared_scheduler.page.views import Views
 from shared_scheduler.records import entries
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.store import RecordConditions
-from shared_scheduler.service.admin import AdminServer
 from tests.support.shown_cloud import ShownScheduler, build, day, hosts
 from tests.unit.cmd.test_questions_to_records import NO_ADDRESS
 from tests.unit.records.test_entries import record

@@ -11,12 +11,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from shared_scheduler.answers.schema import schemas
+from shared_scheduler.conf.mode import CurrentMode, Mode
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.protocol.messages import Increment, Leave
 from shared_scheduler.service import inspection
 from shared_scheduler.service.cell_channel import CellChannel
 from shared_scheduler.service.engine import Engine
-from shared_scheduler.service.mode import CurrentMode, Mode
 from shared_scheduler.transport.channel import Channel
 from tests.support.memory_bus import MemoryBus
 from tests.unit.core.scheduler_driver import SchedulerDriver, host_of, only_claim, request, snapshot

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from shared_scheduler.conf.mode import CurrentMode, Mode
 from shared_scheduler.decision.record import Attempt, DecisionRecord
 from shared_scheduler.protocol.phases import WindowPhase
 from shared_scheduler.release import release
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.metrics import SchedulerMetrics
-from shared_scheduler.service.mode import CurrentMode, Mode
 from shared_scheduler.sync.revalidator import Revalidator
 from shared_scheduler.table.row import Freshness
 from tests.unit.core.scheduler_driver import SchedulerDriver

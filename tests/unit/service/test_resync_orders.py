@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.core.effects import Effect
 from shared_scheduler.core.events import Event
-from shared_scheduler.service.admin import AdminError, AdminServer, ask
+from shared_scheduler.daemon.admin import AdminError, AdminServer, ask
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.resync_orders import OrderError, ResyncOrders
 from tests.unit.core.scheduler_driver import SchedulerDriver, resyncs_in, snapshot

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 
-from shared_scheduler.service import admin
+from shared_scheduler.daemon import admin
 from tools.laboratory.bench.environment import World
 
 COUNTERS = {

@@ -4,7 +4,7 @@
 import time
 from contextlib import suppress
 
-from shared_scheduler.service import admin
+from shared_scheduler.daemon import admin
 from tools.laboratory.bench.environment import World
 from tools.laboratory.errors import LabError
 from tools.laboratory.fleet.hosts import hosts

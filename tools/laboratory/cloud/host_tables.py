@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from shared_scheduler.service import admin
+from shared_scheduler.daemon import admin
 from tools.laboratory.cloud.cloud import Cloud
 
 IDLE_TIMEOUT_S = 240.0

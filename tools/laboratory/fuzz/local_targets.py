@@ -14,12 +14,12 @@ from random import Random
 from typing import Any
 
 from shared_scheduler.cmd import manage
+from shared_scheduler.daemon.admin import QUESTION_BYTES_MAX, AdminServer, Handlers
+from shared_scheduler.daemon.http_server import TimedHandler
 from shared_scheduler.decision.what_if import WhatIfError, what_if_of
 from shared_scheduler.page.queries import PageQuestions
 from shared_scheduler.page.site import POLICY, Site
 from shared_scheduler.records.json_lines import JsonLines
-from shared_scheduler.service.admin import QUESTION_BYTES_MAX, AdminServer, Handlers
-from shared_scheduler.service.http_server import TimedHandler
 from tools.laboratory.fuzz.mutations import TEXTS, Violated, mutated_bytes, value_like
 
 NOW_S = 1_760_000_000.0

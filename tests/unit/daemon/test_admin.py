@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from shared_scheduler.daemon import admin
 from shared_scheduler.decision.what_if import WhatIfError
-from shared_scheduler.service import admin
 
 #: characters; more than the kernel keeps for a client
 LONG_ANSWER = 2**22

@@ -20,8 +20,8 @@ from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
-from shared_scheduler.service.http_server import serve_at
-from shared_scheduler.service.telemetry_address import TelemetryAddress, TelemetryError
+from shared_scheduler.daemon.http_server import serve_at
+from shared_scheduler.daemon.telemetry_address import TelemetryAddress, TelemetryError
 
 LOG = logging.getLogger(__name__)
 

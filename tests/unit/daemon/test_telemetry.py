@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import Counter
 
-from shared_scheduler.service import http_server
-from shared_scheduler.service.telemetry import Telemetry
-from shared_scheduler.service.telemetry_address import TelemetryAddress, TelemetryError, telemetry_address
+from shared_scheduler.daemon import http_server
+from shared_scheduler.daemon.telemetry import Telemetry
+from shared_scheduler.daemon.telemetry_address import TelemetryAddress, TelemetryError, telemetry_address
 from tests.support.unix_http import OverUnixSocket, get
 
 

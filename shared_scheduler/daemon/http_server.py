@@ -12,7 +12,7 @@ from socketserver import ThreadingMixIn
 from typing import Any, ClassVar
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from shared_scheduler.service.telemetry_address import TelemetryAddress
+from shared_scheduler.daemon.telemetry_address import TelemetryAddress
 from shared_scheduler.transport.unix_sockets import remove_socket
 
 LOG = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from shared_scheduler.conf import opts
+from shared_scheduler.daemon.service_manager import ALIVE, READY, STOPPING, Watchdog, notify, watchdog_s
 from shared_scheduler.service.runner import REFUSED_TO_START
-from shared_scheduler.service.service_manager import ALIVE, READY, STOPPING, Watchdog, notify, watchdog_s
 from tests.unit.service.test_runner import program
 
 ROOT = Path(__file__).resolve().parents[3]
