@@ -11,14 +11,15 @@ from docutils.parsers.rst import Directive
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 
-from shared_scheduler.cmd import manage, terms
+from shared_scheduler.answers import terms
+from shared_scheduler.cmd import manage
 from shared_scheduler.sim import invariants
 from shared_scheduler.sync import read_registry
 from shared_scheduler.sync.read_registry import SOURCES
 
 
 class TermGroups(Directive):
-    """``.. term-groups::``: a section for each group of ``shared_scheduler.cmd.terms``."""
+    """``.. term-groups::``: a section for each group of ``shared_scheduler.answers.terms``."""
 
     def run(self) -> list[nodes.Node]:
         """Title, where the terms are printed, and a definition list."""

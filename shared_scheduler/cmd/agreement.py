@@ -17,8 +17,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shared_scheduler.answers import terms
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import printed_tables, record_stores, terms
+from shared_scheduler.cmd import printed_tables, record_stores
 from shared_scheduler.cmd.arguments import WHEN_HELP, when, whole
 from shared_scheduler.records.agreement import Agreement, AgreementSum, comparisons
 from shared_scheduler.records.moments import moment

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared_scheduler.cmd import terms
+from shared_scheduler.answers import terms
 from shared_scheduler.cmd.arguments import number
 from shared_scheduler.daemon import admin
 from shared_scheduler.records.plain_text import printable

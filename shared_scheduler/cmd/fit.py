@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
+from shared_scheduler.answers import terms
 from shared_scheduler.answers.host_facts import code_of, rejection
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import printed_tables, running_schedulers, terms
+from shared_scheduler.cmd import printed_tables, running_schedulers
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.daemon import admin
 from shared_scheduler.decision.what_if import SERVERS_MAX, SIZE_MAX

@@ -22,7 +22,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from shared_scheduler.cmd import terms
+from shared_scheduler.answers import terms
 from shared_scheduler.cmd.endings import INTERRUPTED, UNFORESEEN, ended_by_signals, until_reader_leaves
 from shared_scheduler.release import release
 

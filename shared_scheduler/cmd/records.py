@@ -13,11 +13,11 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
-from shared_scheduler.answers import from_records
+from shared_scheduler.answers import from_records, terms
 from shared_scheduler.answers.host_facts import change
 from shared_scheduler.answers.shapes import RecordEntry
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import printed_tables, record_stores, terms
+from shared_scheduler.cmd import printed_tables, record_stores
 from shared_scheduler.cmd.arguments import WHEN_HELP, when, whole
 from shared_scheduler.cmd.record_stores import NOT_FOUND
 from shared_scheduler.records.amounts import counts_first

@@ -25,8 +25,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shared_scheduler.answers import terms
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import printed_tables, terms
+from shared_scheduler.cmd import printed_tables
 from shared_scheduler.daemon import admin
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.opening import open_configured, open_named

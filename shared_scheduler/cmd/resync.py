@@ -21,7 +21,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from shared_scheduler.cmd import printed_tables, running_schedulers, terms
+from shared_scheduler.answers import terms
+from shared_scheduler.cmd import printed_tables, running_schedulers
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.daemon import admin
 

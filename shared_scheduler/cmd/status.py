@@ -16,8 +16,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from shared_scheduler.answers import terms
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import printed_tables, running_schedulers, terms
+from shared_scheduler.cmd import printed_tables, running_schedulers
 from shared_scheduler.daemon import admin
 from shared_scheduler.records.moments import second
 from shared_scheduler.records.plain_text import printable

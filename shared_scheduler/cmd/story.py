@@ -13,16 +13,17 @@ import json
 from collections.abc import Sequence
 from itertools import accumulate
 
-from shared_scheduler.answers import from_records, host_facts
+from shared_scheduler.answers import from_records, host_facts, terms
 from shared_scheduler.answers.shapes import FAULT, HostEvent, NovaEvent
+from shared_scheduler.answers.story_words import HOST_TERMS
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import nova_events, printed_tables, record_stores, terms
+from shared_scheduler.cmd import nova_events, printed_tables, record_stores
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.records.moments import moment
 from shared_scheduler.records.store import FOUND_MAX, Store
 
 #: groups of terms that ``--help`` defines
-TERMS = (terms.STORIES, terms.BUILDS, terms.NODE_CHANGES, terms.REASONS, terms.ATTEMPTS)
+TERMS = HOST_TERMS
 COLUMNS = ("at", "request", "servers", "what")
 COUNT = 50
 

@@ -17,10 +17,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared_scheduler.answers import from_schedulers
+from shared_scheduler.answers import from_schedulers, terms
 from shared_scheduler.answers.from_schedulers import COUNTED, Rates
 from shared_scheduler.answers.shapes import LaggingHost, Load
-from shared_scheduler.cmd import printed_tables, running_schedulers, terms
+from shared_scheduler.cmd import printed_tables, running_schedulers
 from shared_scheduler.cmd.arguments import number
 from shared_scheduler.cmd.screen import line, screen_on
 from shared_scheduler.daemon.admin import AdminError

@@ -15,35 +15,23 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from shared_scheduler.answers import from_records
+from shared_scheduler.answers import from_records, terms
 from shared_scheduler.answers.held_room import held_text
 from shared_scheduler.answers.host_facts import outcome, rejection, tries_after, unknown_kind, values
 from shared_scheduler.answers.next_steps import end_of_alternates, next_steps, unknown_causes
-from shared_scheduler.answers.shapes import FAULT, UNFINISHED, NovaEvent, Why
+from shared_scheduler.answers.shapes import FAULT, NovaEvent, Why
+from shared_scheduler.answers.story_words import PHASES, TERMS, result_of, words
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import nova_events, record_stores, terms
+from shared_scheduler.cmd import nova_events, record_stores
 from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.moments import moment, second
 from shared_scheduler.records.order import in_order
 from shared_scheduler.records.plain_text import listed, printable
-from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, COMPARISON, DATABASES, DECISION, PLACED, Record, Store
+from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DATABASES, DECISION, PLACED, Record, Store
 from shared_scheduler.records.story import FILTERED
 
-#: groups of terms that ``--help`` defines
-TERMS = (
-    terms.STORIES, terms.FAILURES, terms.BUILDS, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS, terms.AGREEMENT,
-)  # fmt: skip
-
-#: the phases of a request whose times a record has (``core.request_state.RequestPhase``)
-PHASES = ("placing", "rechecking", "checking", "yielding", "failing")
-#: the event of a build on a node
-BUILD_EVENT = "compute__do_build_and_run_instance"
 #: a trait that a request filter of Nova adds to every request, and a hint that is told with its group
 OF_EVERY_REQUEST, HINT_OF_GROUP = "OWNER_NOVA", "group"
-#: what is shown for the result ``unfinished`` of an event of Nova
-NO_END = "no end recorded"
-#: what is shown for the result Success of a build that failed
-HANDED_BACK = "it ended (the build was handed back to nova-conductor)"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -89,27 +77,6 @@ def _lines(story: Why, place: str) -> Iterator[str]:
     yield from terms.explained(words(story), *TERMS)
 
 
-def words(story: Why) -> Iterator[str]:
-    """The words of the story that a reader may not know, in the order of its lines."""
-    for record in story["records"]:
-        if record.get("kind", DECISION) == COMPARISON:
-            yield record.get("result", "")
-        if record.get("kind", DECISION) != DECISION:
-            continue
-        yield from filter(PLACED.__ne__, [record.get("result", PLACED)])
-        for counts in record.get("decisions", ()):
-            yield from counts.get("reasons", ())
-            yield from ["weights"] * bool(counts.get("best"))
-        yield from ["state"] * any(one.get("source") == AGENT for one in record.get("near", ()))
-        yield from (attempt["outcome"] for attempt in record.get("attempts", ()))
-        yield from ["held"] * any(one.get("held") for one in record.get("attempts", ()))
-        for name in ("verdict", "write"):
-            yield from [name] * any(one.get(f"{name}_ms") is not None for one in record.get("attempts", ()))
-        yield from (name for name in PHASES if record.get("timings_ms", {}).get(name))
-        yield from ["alternates"] * any(len(hosts) > 1 for hosts in record.get("answer", ()))
-    yield from (_result(story, event) for event in story.get("nova", ()) if event["action"] != FAULT)
-
-
 def _place(story: Why, event: NovaEvent) -> tuple[float, int]:
     """Where an event of Nova stands.  Nova keeps whole seconds, so it may have begun after a decision of its second."""
     if event["action"] == FAULT:
@@ -119,21 +86,13 @@ def _place(story: Why, event: NovaEvent) -> tuple[float, int]:
     return max(decided, default=event["at"]), EVENT
 
 
-def _result(story: Why, event: NovaEvent) -> str:
-    """The result of an event; nova-compute ends a build with Success that it hands back to nova-conductor."""
-    builds = (one for one in story["records"] if one.get("kind") == BUILD and one["at"] >= event["at"])
-    ends = [one.get("result") for one in builds if one["hosts"][:1] == [event["host"]]]
-    handed_back = event["event"] == BUILD_EVENT and event["result"] == "Success" and ends and ACTIVE not in ends
-    return HANDED_BACK if handed_back else NO_END if event["result"] == UNFINISHED else event["result"]
-
-
 def _nova_event(story: Why, event: NovaEvent) -> Iterator[str]:
     where = f" on {event['host']}" if event["host"] else ""
     if event["action"] == FAULT:
         yield f"{second(event['at'])}  Nova, fault{where}: {event['details']}"
         return
     began = f"{second(event['at'])}  Nova, {event['action']}: {event['event']}{where} began"
-    yield f"{began}; {_result(story, event)}"
+    yield f"{began}; {result_of(story, event)}"
     if event["details"]:
         yield f"  details   {event['details']}"
 

@@ -15,10 +15,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from shared_scheduler.answers import from_records, from_schedulers, host_facts
+from shared_scheduler.answers import from_records, from_schedulers, host_facts, terms
 from shared_scheduler.answers.shapes import WhyNot
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import record_stores, terms
+from shared_scheduler.cmd import record_stores
 from shared_scheduler.daemon import admin
 from shared_scheduler.records.moments import moment
 from shared_scheduler.records.opening import configured_socket_dir

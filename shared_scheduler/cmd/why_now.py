@@ -16,9 +16,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from shared_scheduler.answers import terms
 from shared_scheduler.answers.held_room import held_text
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import printed_tables, running_schedulers, terms
+from shared_scheduler.cmd import printed_tables, running_schedulers
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.cmd.why import passed
 from shared_scheduler.daemon import admin

@@ -9,13 +9,13 @@ from typing import Any
 from jinja2 import ChainableUndefined, Environment, PackageLoader
 from markupsafe import Markup
 
+from shared_scheduler.answers import story_words, terms
 from shared_scheduler.answers.from_records import is_failure
 from shared_scheduler.answers.held_room import held_text
 from shared_scheduler.answers.host_facts import code_of, comparison, origin, outcome_parts, tries
 from shared_scheduler.answers.host_facts import words as words_of_facts
 from shared_scheduler.answers.next_steps import next_steps, unknown_causes
 from shared_scheduler.answers.shapes import Fleet, FleetHost, Reasons, RecordEntry
-from shared_scheduler.cmd import story, terms, why
 from shared_scheduler.daemon.admin import AdminError
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, free_shares, totals
 from shared_scheduler.page.queries import Fields, NotRecordedError, PageQuestions
@@ -129,7 +129,7 @@ class Views:
         if host:
             answers = self._questions.why_not({"id": story["name"], "host": host})
         steps, unknown = list(next_steps(story)), list(unknown_causes(story))
-        words = terms.meanings(why.words(story), *why.TERMS)
+        words = terms.meanings(story_words.words(story), *story_words.TERMS)
         return self._render(
             "why.html", story=story, steps=steps, unknown=unknown, host=host, answers=answers, words=words,
             query=story["name"],
@@ -146,7 +146,7 @@ class Views:
             events = []
         shown = [word for one in now for word in (one["freshness"], one["why_not"], one["state"])]
         words = terms.meanings([*shown, *words_of_facts(one["text"] for one in events)],
-                               terms.FRESHNESS, terms.NOT_CHOOSABLE, *story.TERMS, terms.TOP)  # fmt: skip
+                               terms.FRESHNESS, terms.NOT_CHOOSABLE, *story_words.HOST_TERMS, terms.TOP)  # fmt: skip
         return self._render("host.html", name=name, now=now, events=events, query=name, words=words)
 
 

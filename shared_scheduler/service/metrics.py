@@ -3,7 +3,7 @@
 
 What a decision took and how it ended is counted when it ends (``observe``).  Everything else is read from the engine
 when somebody asks (``collect``), some rows at a time as ``status`` does, so that metrics cost nothing in between.
-The counters of ``status`` are one metric, ``shared_scheduler_events_total``; ``cmd/terms.py`` defines its values.
+The counters of ``status`` are one metric, ``shared_scheduler_events_total``; ``answers/terms.py`` defines its values.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 from prometheus_client import CollectorRegistry
+from shared_scheduler.service.mode import CurrentMode, Mode
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
@@ -14,7 +15,6 @@ from shared_scheduler.decision.record import DecisionRecord
 from shared_scheduler.protocol.messages import Reason, Verdict
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.metrics import SchedulerMetrics
-from shared_scheduler.service.mode import CurrentMode, Mode
 from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only_claim
 
 INVENTED = ("written", "confirmed", "no_candidate", "consumer_conflict", "filter", "a reason of its own")

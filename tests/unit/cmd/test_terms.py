@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from shared_scheduler.answers import story_words, terms
 from shared_scheduler.answers.from_schedulers import COUNTED
 from shared_scheduler.cmd import agreement as agreement_command
-from shared_scheduler.cmd import compare, manage, records, resync, status, story, terms, top, why, why_not, why_now
+from shared_scheduler.cmd import compare, manage, records, resync, status, story, top, why, why_not, why_now
 from shared_scheduler.core.claims import ClaimState
 from shared_scheduler.core.effects import FailureCode, NodeChange
 from shared_scheduler.core.events import WriteCode
@@ -172,5 +173,5 @@ def test_the_words_of_a_screen_are_defined_once_without_the_part_after_the_colon
 
 
 def test_the_phases_whose_times_why_shows_are_those_of_a_request_and_are_defined() -> None:
-    assert tuple(why.PHASES) == tuple(phase.value for phase in RequestPhase)
-    assert terms.STORIES.terms.keys() >= set(why.PHASES)
+    assert tuple(story_words.PHASES) == tuple(phase.value for phase in RequestPhase)
+    assert terms.STORIES.terms.keys() >= set(story_words.PHASES)

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from compute_agent.service.agent import Agent, AgentFacts, NodeFacts
 from compute_agent.service.metrics import AgentMetrics
-from shared_scheduler.cmd import terms
+from shared_scheduler.answers import terms
 from shared_scheduler.decision.record import Attempt, DecisionRecord
 from tests.unit.service.test_metrics import World
 

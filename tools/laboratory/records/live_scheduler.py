@@ -12,18 +12,19 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from shared_scheduler.service.admin import SUFFIX, AdminServer, Handlers
+from shared_scheduler.service.mode import CurrentMode, Mode
+
 from shared_scheduler.core.events import Candidate
 from shared_scheduler.core.planner import Approval
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.what_if import WhatIf
 from shared_scheduler.protocol.messages import Reason
-from shared_scheduler.service.admin import SUFFIX, AdminServer, Handlers
 from shared_scheduler.service.engine import Sinks
 from shared_scheduler.service.fit import FitQuestions
 from shared_scheduler.service.host_answers import HostAnswers
 from shared_scheduler.service.inspection import questions
-from shared_scheduler.service.mode import CurrentMode, Mode
 from tools.laboratory.decide import workloads
 from tools.laboratory.decide.burst import Idle, learn, make_engine
 from tools.laboratory.decide.workloads import Workload
