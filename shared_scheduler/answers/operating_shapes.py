@@ -12,7 +12,7 @@ from typing import Literal, NotRequired, TypedDict
 from shared_scheduler.answers.shapes import RecordEntry
 
 
-class Cell(TypedDict):
+class CellConnection(TypedDict):
     """The connection of a scheduler to the message bus of a cell.
 
     ``in_state_s``: for how long it has been connected, or not; ``heard_ago_s``: None if nothing was heard yet.
@@ -26,7 +26,7 @@ class Cell(TypedDict):
     host_keys: NotRequired[Literal["off", "accept", "require"]]
 
 
-class SecondAgent(TypedDict):
+class TwoAgents(TypedDict):
     """A node for which two agents speak: ``host`` is that of the database, ``other_host`` that of the other agent."""
 
     node: str
@@ -66,17 +66,17 @@ class Status(TypedDict):
     quarantined_hosts: NotRequired[list[str]]
     agents_silent: NotRequired[int]
     silent_agents: NotRequired[list[SilentAgent]]
-    second_agents: NotRequired[list[SecondAgent]]
+    second_agents: NotRequired[list[TwoAgents]]
     claims_open: int
     claims_watched: NotRequired[int]
     release: str
     releases: Releases
     in_flight: int
-    cells: dict[str, Cell]
+    cells: dict[str, CellConnection]
     counters: dict[str, int]
 
 
-class Node(TypedDict):
+class NodeStatus(TypedDict):
     """One node as a scheduler knows it.  ``why_not``: empty if no reason is known; ``used``: resource class -> amount.
 
     ``agent``: ``heard``; ``silent``, heard once and not now; or ``none``, never heard.
@@ -98,11 +98,11 @@ class Node(TypedDict):
     used: dict[str, int]
 
 
-class Nodes(TypedDict):
+class NodeList(TypedDict):
     """The nodes of one scheduler, by host."""
 
     scheduler: str
-    nodes: list[Node]
+    nodes: list[NodeStatus]
 
 
 class ReadSource(TypedDict):
@@ -136,7 +136,7 @@ class Reads(TypedDict):
     reads: list[ReadSource]
 
 
-class ForeignChange(TypedDict):
+class ForeignChangeEntry(TypedDict):
     """Allocations of a server that another writer changed.  ``before`` and ``after``: provider -> resource class ->
     amount; ``seen_by``: the action that met it."""
 
@@ -149,13 +149,13 @@ class ForeignChange(TypedDict):
     seen_at_s: float
 
 
-class ForeignChanges(TypedDict):
+class ForeignChangeList(TypedDict):
     """All such changes since the start by number, and the last ones, newest first."""
 
     scheduler: str
     pid: int
     count: int
-    changes: list[ForeignChange]
+    changes: list[ForeignChangeEntry]
 
 
 class ResyncedNode(TypedDict):
@@ -173,7 +173,7 @@ class ResyncedNode(TypedDict):
     quarantined: bool
 
 
-class Resync(TypedDict):
+class ResyncedHost(TypedDict):
     """What one scheduler has read of a host anew; no nodes if it knows none of the host."""
 
     scheduler: str
@@ -203,7 +203,7 @@ class AgreementReason(TypedDict):
     requests: int
 
 
-class Agreed(TypedDict):
+class AgreementSum(TypedDict):
     """How mode ``shadow`` agrees with nova-scheduler.
 
     ``results``: result -> requests; ``latency_ms``: ``ours`` and ``stock`` -> quantile -> time of a request;

@@ -25,12 +25,12 @@ ANSWERS: Mapping[str, Any] = {
     "hosts": shapes.HostAnswers,
     "replay": shapes.Replay,
     "status": list[operating_shapes.Status],
-    "nodes": list[operating_shapes.Nodes],
+    "nodes": list[operating_shapes.NodeList],
     "reads": list[operating_shapes.Reads],
-    "foreign-changes": list[operating_shapes.ForeignChanges],
-    "resync": list[operating_shapes.Resync],
+    "foreign-changes": list[operating_shapes.ForeignChangeList],
+    "resync": list[operating_shapes.ResyncedHost],
     "compare": operating_shapes.Compared,
-    "agreement": operating_shapes.Agreed,
+    "agreement": operating_shapes.AgreementSum,
     "error": shapes.Failed,
 }
 PLAIN: Mapping[Any, Schema] = {

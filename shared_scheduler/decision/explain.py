@@ -29,11 +29,11 @@ from shared_scheduler.table.row import CLOSED_CODES, Exclusion, Row
 EACH_MAX = 1000
 
 #: The function that explains the host in a slot.
-_Answered = Callable[[int], "HostAnswer"]
+_Answered = Callable[[int], "ExplainedHost"]
 
 
 @dataclass(frozen=True, slots=True)
-class HostAnswer:
+class ExplainedHost:
     """One host, and the version of its row.  If it passes, ``code`` is empty, and ``weights`` has the share of each
     weigher."""
 
@@ -53,7 +53,7 @@ class Explanation:
     by code; the code of hosts that pass is empty.  ``missing``: for lack of room, the least and the most that the
     hosts of a code miss, in the unit of the resource class; hosts without an inventory of it do not count."""
 
-    listed: tuple[HostAnswer, ...]
+    listed: tuple[ExplainedHost, ...]
     counts: Mapping[str, int]
     missing: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ def explain(
     context = decider.context(request, index)
     counts: dict[str, int] = {}
     missing: dict[str, tuple[int, int]] = {}
-    fell: list[HostAnswer] = []
+    fell: list[ExplainedHost] = []
     mask = OpenStage(request).mask(context)
     for code, slots, answered in _fallen(decider, context, mask, excluded):
         counts[code] = counts.get(code, 0) + len(slots)
@@ -104,10 +104,10 @@ def _fallen(
             yield stage.code, slots, partial(_answer, context, stage.code, stage)
 
 
-def _answer(context: DecisionContext, code: str, stage: Any, slot: int) -> HostAnswer:
+def _answer(context: DecisionContext, code: str, stage: Any, slot: int) -> ExplainedHost:
     detail = {} if stage is None else dict(stage.detail(context, context.view(slot)))
     row = _row(context, slot)
-    return HostAnswer(row.node, row.host, code, detail, epoch=row.epoch, sequence=row.sequence)
+    return ExplainedHost(row.node, row.host, code, detail, epoch=row.epoch, sequence=row.sequence)
 
 
 def _names(context: DecisionContext, slot: int) -> tuple[str, str]:
@@ -144,6 +144,6 @@ def _by_weight(
     return found[order].tolist(), total[order].tolist(), ordered
 
 
-def _passing(context: DecisionContext, slot: int, weight: float, shares: Mapping[str, float]) -> HostAnswer:
+def _passing(context: DecisionContext, slot: int, weight: float, shares: Mapping[str, float]) -> ExplainedHost:
     row = _row(context, slot)
-    return HostAnswer(row.node, row.host, weight=weight, weights=shares, epoch=row.epoch, sequence=row.sequence)
+    return ExplainedHost(row.node, row.host, weight=weight, weights=shares, epoch=row.epoch, sequence=row.sequence)

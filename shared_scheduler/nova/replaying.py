@@ -24,7 +24,7 @@ from shared_scheduler.core.planner import CandidatesWanted, Refusal, Selected
 from shared_scheduler.core.trial import Trial
 from shared_scheduler.decision.decision_settings import plain_settings
 from shared_scheduler.decision.errors import DecisionError
-from shared_scheduler.decision.explain import HostAnswer, explain
+from shared_scheduler.decision.explain import ExplainedHost, explain
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.record import asked_of
 from shared_scheduler.decision.request import Request
@@ -92,7 +92,7 @@ class Redecider:
         except (KeyError, TypeError, AttributeError) as error:
             raise CannotReplayError(f"the record is damaged: {error!r}") from error
 
-    def compared(self, record: Record, hosts: Sequence[str]) -> list[HostAnswer]:
+    def compared(self, record: Record, hosts: Sequence[str]) -> list[ExplainedHost]:
         """The verdict on some hosts for the first server of a record that ``choose`` has decided."""
         request = self._make(asked_again(record), record, check=False)
         return list(explain(self._decider, request, only=frozenset(hosts)).listed)

@@ -69,8 +69,8 @@ from shared_scheduler.records.unfinished import placed_lately, unfinished
 from shared_scheduler.release import release
 from shared_scheduler.service.comparisons import Comparisons
 from shared_scheduler.service.engine import Engine, Sinks
-from shared_scheduler.service.fit import FitQuestions
-from shared_scheduler.service.host_answers import HostAnswers, origin
+from shared_scheduler.service.fit import FitAnswerer
+from shared_scheduler.service.host_answers import HostAnswerer, origin
 from shared_scheduler.service.inspection import Queues, questions, report
 from shared_scheduler.service.metrics import SchedulerMetrics
 from shared_scheduler.service.notices import Notices
@@ -78,7 +78,7 @@ from shared_scheduler.service.recent import Recent
 from shared_scheduler.service.resync_orders import ResyncOrders
 from shared_scheduler.service.runner import WORKER_NUMBER
 from shared_scheduler.service.state_pages import StatePages
-from shared_scheduler.service.why import WhyQuestions
+from shared_scheduler.service.why import WhyAnswerer
 from shared_scheduler.sync import cost
 from shared_scheduler.sync.databases import Cell
 from shared_scheduler.sync.orphan_sweeper import OrphanSweeper, Share
@@ -354,15 +354,15 @@ class RunningScheduler:
             return None
         worker = os.environ.get(WORKER_NUMBER)
         known_as = self._name if worker is None else f"{self._name}.worker{worker}"
-        why = WhyQuestions(self.engine, self.decider, self._recent, known_as)
+        why = WhyAnswerer(self.engine, self.decider, self._recent, known_as)
         path = Path(directory) / f"{known_as}-{os.getpid()}{SUFFIX}"
         reads, foreign_changes = lambda: self._sync.revalidator.report(), lambda: self._batch_writer.foreign_changes()
-        fit = FitQuestions(
+        fit = FitAnswerer(
             self.engine, known_as, self._what_if.make, self._prepare, self._candidates, self._placement.known_traits,
             configuration.LAST_WORDS_MAX,
         )  # fmt: skip
         asked = questions(self.engine, known_as, why.answer, reads, foreign_changes, self._mode, self._queues())
-        hosts = HostAnswers(self.engine, self.decider, known_as, self._what_if.make)
+        hosts = HostAnswerer(self.engine, self.decider, known_as, self._what_if.make)
         pages = StatePages(self.engine, known_as)
         orders = ResyncOrders(self.engine, known_as)
         more = {"fit": fit.answer, "hosts": hosts.answer, "state": pages.answer}

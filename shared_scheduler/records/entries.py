@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared_scheduler.core.effects import RecordBuild, RecordNode
-from shared_scheduler.decision.explain import HostAnswer
+from shared_scheduler.decision.explain import ExplainedHost
 from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, Weighed
 from shared_scheduler.records.askers import Asker, asker_of
 from shared_scheduler.records.plain_text import printable
@@ -25,7 +25,7 @@ class Near:
     """Why no host was found.  ``hosts``: some of each reason, with the numbers compared; ``missing``: the least and the
     most that all hosts of a reason lack; ``origins``: node -> source and age of these numbers."""
 
-    hosts: Sequence[HostAnswer] = ()
+    hosts: Sequence[ExplainedHost] = ()
     missing: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     origins: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

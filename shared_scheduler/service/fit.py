@@ -74,7 +74,7 @@ class _Course:
         self.servers[node] = self.servers.get(node, 0) + 1
 
 
-class FitQuestions:
+class FitAnswerer:
     """Answers ``{"request": {fields of WhatIf}}``.
 
     ``prepare`` makes the decider and the judge of production for a table; ``candidates`` asks Placement, as does

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The present reason for each host, with the numbers compared, where they came from, and how old they were.
 
-``HostAnswers`` answers a question for the reasons of some hosts for a request that is not under way, such as one of a
+``HostAnswerer`` answers a question for the reasons of some hosts for a request that is not under way, such as one of a
 record.
 """
 
@@ -38,7 +38,7 @@ def origin(core: SchedulerCore, node: str, now_s: float) -> dict[str, Any]:
     return {"source": AGENT if by_agent else DATABASES, "age_s": age_s}
 
 
-class HostAnswers:
+class HostAnswerer:
     """Answers ``{"request": {fields of WhatIf}, "servers": [uuids], "hosts": [names]}``."""
 
     def __init__(

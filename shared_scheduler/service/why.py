@@ -29,7 +29,7 @@ EACH_MAX_DEFAULT, EACH_MAX_MOST = 10, 1000
 HOSTS_MAX = 50
 
 
-class WhyQuestions:
+class WhyAnswerer:
     """Answers ``{"request": request id or server uuid, "hosts": [...], "each_max": 10}``."""
 
     def __init__(self, engine: Engine, decider: Decider, recent: Recent, name: str) -> None:

@@ -27,7 +27,7 @@ SLACK_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class WeighedHosts:
     """A decision, by node: the weight of each host that passed, and how many members the scheduler knew there."""
 
     request_id: str
@@ -38,7 +38,7 @@ class Weighed:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenNode:
     """A claim for a member of a soft group."""
 
     request_id: str
@@ -53,9 +53,9 @@ class SoftChoices:
         self._world = world
         self._check = check
         #: (scheduler, server) -> the last decision for it
-        self._weighed: dict[tuple[str, str], Weighed] = {}
+        self._weighed: dict[tuple[str, str], WeighedHosts] = {}
         #: (scheduler, server) -> the last claim for it
-        self._chosen: dict[tuple[str, str], Chosen] = {}
+        self._chosen: dict[tuple[str, str], ChosenNode] = {}
         self._compared: set[str] = set()  # claim ids
 
     def decided(self, scheduler: SimScheduler, request: Request, index: int, decision: Decision) -> None:
@@ -68,7 +68,7 @@ class SoftChoices:
             return
         members = {node: sum(table.is_member(node, uuid) for uuid in group.members) for node in weights}
         passed_over = frozenset(node for node in weights if self._is_passed_over(scheduler, node))
-        self._weighed[scheduler.name, consumer] = Weighed(
+        self._weighed[scheduler.name, consumer] = WeighedHosts(
             request.request_id, group.members - {consumer}, weights, members, passed_over
         )
 
@@ -102,12 +102,14 @@ class SoftChoices:
         what = (node, "with", seen.members[node], "members,", best[0], "with", seen.members[best[0]], "is the best")
         self._check("soft_choice", holds, scheduler.name, seen.request_id, *what)
 
-    def _check_patience(self, scheduler: SimScheduler, seen: Weighed, instance: InstancePlacement, node: str) -> None:
+    def _check_patience(
+        self, scheduler: SimScheduler, seen: WeighedHosts, instance: InstancePlacement, node: str
+    ) -> None:
         """The host before this one was left too early if its agent was late, and this one had other members when it was
         chosen, maybe before Placement named its candidates."""
         key = scheduler.name, instance.consumer
         before, now = self._chosen.get(key), self._world.now
-        self._chosen[key] = Chosen(seen.request_id, node, now)
+        self._chosen[key] = ChosenNode(seen.request_id, node, now)
         if before is None or before.request_id != seen.request_id or before.node not in instance.late:
             return
         late = self._members(scheduler, seen, before.node)
@@ -121,13 +123,13 @@ class SoftChoices:
         self._check("soft_choice", holds, scheduler.name, seen.request_id, *what)
 
     @staticmethod
-    def _members(scheduler: SimScheduler, seen: Weighed, node: str) -> int:
+    def _members(scheduler: SimScheduler, seen: WeighedHosts, node: str) -> int:
         table = scheduler.core.table
         return sum(table.is_member(node, uuid) for uuid in seen.group) if node in table else 0
 
     @staticmethod
     def _instance(
-        scheduler: SimScheduler, seen: Weighed, consumer: str
+        scheduler: SimScheduler, seen: WeighedHosts, consumer: str
     ) -> tuple[InstancePlacement, frozenset[str] | None]:
         (state,) = (one for one in scheduler.core.requests.under_way() if one.request.request_id == seen.request_id)
         (instance,) = (one for one in state.instances if one.consumer == consumer)

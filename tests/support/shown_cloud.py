@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from shared_scheduler.core.effects import RecordBuild
-from shared_scheduler.decision.explain import HostAnswer
+from shared_scheduler.decision.explain import ExplainedHost
 from shared_scheduler.decision.record import Attempt, DecisionCounts, Weighed
 from shared_scheduler.protocol.phases import FRESHNESS, WindowPhase
 from shared_scheduler.records import entries
@@ -116,6 +116,6 @@ def _refused(server: str, hosts: int, rng: Random, named: Mapping[str, Any]) -> 
 
 def _near(chosen: list[str]) -> entries.Near:
     detail = {"asked": 65_536, "used": 200_000, "capacity": 262_144}
-    hosts = [HostAnswer(host, host, "no_room:MEMORY_MB", detail, epoch=3, sequence=41) for host in chosen]
+    hosts = [ExplainedHost(host, host, "no_room:MEMORY_MB", detail, epoch=3, sequence=41) for host in chosen]
     origins = {host: {"source": "agent", "age_s": 0.4} for host in chosen}
     return entries.Near(hosts, {"no_room:MEMORY_MB": (3_392, 61_440)}, origins)

@@ -16,7 +16,7 @@ import pytest
 
 from shared_scheduler.cmd import manage
 from shared_scheduler.core.effects import NodeChange, RecordBuild, RecordNode
-from shared_scheduler.decision.explain import HostAnswer
+from shared_scheduler.decision.explain import ExplainedHost
 from shared_scheduler.decision.record import Attempt, DecisionCounts, Weighed
 from shared_scheduler.nova import instance_actions
 from shared_scheduler.records import entries
@@ -28,7 +28,7 @@ from tests.unit.records.test_entries import record
 
 NO_ADDRESS = "NoMoreFixedIps: No fixed IP addresses available for network: lan"
 COMPARED = {"asked": 4096, "used": 8000, "capacity": 8192}
-SHORT = HostAnswer("n1", "c1", "no_room:MEMORY_MB", COMPARED, epoch=3, sequence=7)
+SHORT = ExplainedHost("n1", "c1", "no_room:MEMORY_MB", COMPARED, epoch=3, sequence=7)
 REJECTION = (
     "no_room:MEMORY_MB (asked 4096 MB, used 8000 MB, capacity 8192 MB; short by 3.81 GiB; "
     "from its agent, state at epoch 3, sequence 7, 0.4 s old)"
@@ -171,7 +171,7 @@ def test_a_server_that_is_active_after_trouble_says_so(
 def test_the_traits_that_all_hosts_lack_are_part_of_the_cause(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lacks = HostAnswer("n1", "c1", "traits", {"missing": ["HW_CPU_X86_AVX512F"]})
+    lacks = ExplainedHost("n1", "c1", "traits", {"missing": ["HW_CPU_X86_AVX512F"]})
     refused = record(("server-4",), failure="no_candidates", text="0 of 1 hosts pass", answer=(), attempts=())
     JsonLines(tmp_path / "r").write([entries.entry(refused, "sched1", 1_760_000_000.0, entries.Near([lacks]))])
 
@@ -713,7 +713,9 @@ def test_a_story_says_what_to_do_next(ask: Ask, name: str, said: list[str]) -> N
 def refused_by(reasons: dict[str, int], *details: dict[str, Any], group: list[str] | None = None) -> dict[str, Any]:
     """The record of a server that found no host for one reason."""
     [code] = reasons
-    near = entries.Near([HostAnswer(f"n{n}", f"c{n}", code, one) for n, one in enumerate(details)], {code: (500, 900)})
+    near = entries.Near(
+        [ExplainedHost(f"n{n}", f"c{n}", code, one) for n, one in enumerate(details)], {code: (500, 900)}
+    )
     counts = (DecisionCounts(0, sum(reasons.values()), 0, reasons),)
     found = record(("server-1",), failure="no_valid_host", text="none", answer=(), attempts=(), decisions=counts)
     entry = entries.entry(found, "sched1", 1_760_000_000.0, near)

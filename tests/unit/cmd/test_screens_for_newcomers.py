@@ -11,7 +11,7 @@ import pytest
 
 from shared_scheduler.cmd import manage
 from shared_scheduler.core.effects import NodeChange, RecordBuild, RecordNode
-from shared_scheduler.decision.explain import HostAnswer
+from shared_scheduler.decision.explain import ExplainedHost
 from shared_scheduler.decision.record import Attempt, DecisionCounts, Weighed
 from shared_scheduler.records import entries
 from shared_scheduler.records.askers import NOBODY
@@ -34,7 +34,7 @@ def placed(server: str, sequence: int, at_s: float, *hosts: str) -> dict[str, An
 def rejected_by_filters() -> dict[str, Any]:
     """Of three hosts that a filter of Nova rejected, the record has the numbers of two."""
     tries = tuple(Attempt("server-5", f"n{n}", f"c{n}", "filter", {"filter": FILTER}) for n in range(3))
-    near = entries.Near([HostAnswer(f"n{n}", f"c{n}", "filter", MEMBERS, epoch=3, sequence=4) for n in range(2)])
+    near = entries.Near([ExplainedHost(f"n{n}", f"c{n}", "filter", MEMBERS, epoch=3, sequence=4) for n in range(2)])
     failed = record(("server-5",), failure="no_valid_host", text="0 of 3 hosts pass", answer=(), attempts=tries,
                     decisions=(DecisionCounts(0, 3, 0, {FILTER: 3}),))  # fmt: skip
     return entries.entry(failed, "sched1", BEGIN_S, near)

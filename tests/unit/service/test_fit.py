@@ -19,7 +19,7 @@ from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.protocol.messages import Reason
 from shared_scheduler.service import fit as fit_module
 from shared_scheduler.service.engine import Engine
-from shared_scheduler.service.fit import BusyError, FitQuestions
+from shared_scheduler.service.fit import BusyError, FitAnswerer
 from shared_scheduler.table import table_copy
 from tests.unit.core.scheduler_driver import AcceptAll, SchedulerDriver, request
 
@@ -45,12 +45,12 @@ def make(asked: WhatIf, servers: int) -> Request:
     return request(*(f"server-{number}" for number in range(servers)))
 
 
-def fit(engine: InspectedEngine, **changes: Any) -> FitQuestions:
+def fit(engine: InspectedEngine, **changes: Any) -> FitAnswerer:
     parts: dict[str, Any] = {
         "make_request": make, "prepare": lambda table: (Decider(table), AcceptAll()), "candidates": None,
         "known_traits": lambda names, _: names, "last_words_max": 3, "rest": lambda _: None, "clock": lambda: 0.0,
     }  # fmt: skip
-    return FitQuestions(cast(Engine, engine), "sched1", **(parts | changes))
+    return FitAnswerer(cast(Engine, engine), "sched1", **(parts | changes))
 
 
 def test_each_server_is_decided_alone_and_the_table_is_copied_in_parts() -> None:

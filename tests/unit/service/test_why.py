@@ -17,7 +17,7 @@ from shared_scheduler.decision.record import DecisionRecord, asked_of
 from shared_scheduler.decision.request import Flavor, PlacementForm
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.recent import Recent
-from shared_scheduler.service.why import WhyQuestions
+from shared_scheduler.service.why import WhyAnswerer
 from tests.unit.core.scheduler_driver import SchedulerDriver, request
 
 HUGE = {"flavor": Flavor("huge", vcpus=1, memory_mb=1 << 20, root_gb=10),
@@ -41,7 +41,7 @@ class Office:
         self.driver = SchedulerDriver().with_agents(*nodes)
         self.recent = Recent()
         self._decider = Decider(self.driver.table)
-        self._why = WhyQuestions(cast(Engine, Still(self.driver.core)), self._decider, self.recent, "sched1")
+        self._why = WhyAnswerer(cast(Engine, Still(self.driver.core)), self._decider, self.recent, "sched1")
 
     def fail(self, *servers: str, at_s: float = 1.0, **changes: Any) -> None:
         asked = request(*servers, **{**HUGE, **changes})

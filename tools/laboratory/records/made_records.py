@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shared_scheduler.core.effects import RecordBuild
-from shared_scheduler.decision.explain import HostAnswer
+from shared_scheduler.decision.explain import ExplainedHost
 from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, Weighed, asked_of
 from shared_scheduler.records import entries
 from shared_scheduler.records.askers import asker_of
@@ -56,7 +56,7 @@ def _of_request(number: int, at_s: float) -> list[Record]:
     decision = _decision(number, failed)
     if failed:
         short = {"asked": 2048, "used": 261_000, "capacity": 262_144}
-        near = [HostAnswer(f"n{n}", _host(number + n), "no_room:MEMORY_MB", short) for n in range(5)]
+        near = [ExplainedHost(f"n{n}", _host(number + n), "no_room:MEMORY_MB", short) for n in range(5)]
         return [entries.entry(decision, scheduler, at_s, entries.Near(near, {"no_room:MEMORY_MB": (24, 2_048)}))]
     reason = NO_ADDRESS if number % FAILING_BUILDS_EVERY == 0 else ""
     build = RecordBuild("n", decision.answer[0][0], server(number), not reason, reason, cause="")
