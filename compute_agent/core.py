@@ -221,11 +221,11 @@ class AgentCore:
             case ev.ClaimRefused(consumer=consumer, kind=kind, text=text):
                 self._note_endings(self.ledger.refused_by_compute(consumer, f"{kind}: {text}"), now)
                 if kind == BUILD_CLAIM and consumer in self._placed_by:
-                    self._tell_build(consumer, False, text, now)
+                    self._report_build(consumer, False, text, now)
             case ev.BuildEnded(consumer=consumer, succeeded=succeeded, text=text):
-                self._tell_build(consumer, succeeded, text, now)
+                self._report_build(consumer, succeeded, text, now)
 
-    def _tell_build(self, consumer: str, succeeded: bool, text: str, now: float) -> None:
+    def _report_build(self, consumer: str, succeeded: bool, text: str, now: float) -> None:
         scheduler, number = self._placed_by.get(consumer, ""), self._ends_of_builds.next_number()
         result = BuildResult(self.node, self.epoch, consumer, succeeded, text, scheduler, number)
         self._ends_of_builds.keep(result, now)

@@ -263,12 +263,12 @@ class Hooks:
         self._builds.consumer = instance_uuid(args, kwargs)
 
     def _build_succeeded(self, nodename: str) -> None:
-        self._tell_build(nodename, getattr(self._builds, "consumer", ""), True, "")
+        self._report_build(nodename, getattr(self._builds, "consumer", ""), True, "")
 
     def _build_failed(self, _context: Any, instance: Any, nodename: str) -> None:
-        self._tell_build(nodename, str(instance.uuid), False, reason_of(sys.exception()))
+        self._report_build(nodename, str(instance.uuid), False, reason_of(sys.exception()))
 
-    def _tell_build(self, nodename: str, consumer: str, succeeded: bool, text: str) -> None:
+    def _report_build(self, nodename: str, consumer: str, succeeded: bool, text: str) -> None:
         self._builds.consumer = ""
         node = self._node_of.get(nodename)
         if node is not None and consumer:

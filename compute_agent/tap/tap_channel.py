@@ -71,7 +71,7 @@ class TapChannel:
         if self._peer is None:
             return
         if len(self._queue) >= QUEUE_MAX_MESSAGES:
-            self._tell_everything()
+            self._report_everything()
         else:
             self._queue.append(message)
         self._wake()
@@ -83,7 +83,7 @@ class TapChannel:
         self._thread_of_pid = os.getpid()
         threading.Thread(target=self._run, name="compute-agent-tap", daemon=True).start()
 
-    def _tell_everything(self) -> None:
+    def _report_everything(self) -> None:
         self._queue.clear()
         self._queue.extend(self._everything())
 
@@ -129,7 +129,7 @@ class TapChannel:
             elif key.fileobj is listener:
                 self._accept(selector, listener)
             elif key.fileobj is self._peer:
-                self._hear(selector)
+                self._receive(selector)
         self._send(selector)
 
     def _drain(self) -> None:
@@ -147,11 +147,11 @@ class TapChannel:
             return
         with self.lock:
             self._peer = peer
-            self._tell_everything()
+            self._report_everything()
         selector.register(peer, selectors.EVENT_READ)
         LOG.info("compute-agent tap: an agent is connected")
 
-    def _hear(self, selector: selectors.BaseSelector) -> None:
+    def _receive(self, selector: selectors.BaseSelector) -> None:
         """Detect the end of the connection.  The agent sends nothing else."""
         try:
             gone = self._peer is not None and not self._peer.recv(64)

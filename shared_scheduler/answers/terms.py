@@ -253,7 +253,7 @@ COUNTERS = TermGroup(
     "builds_left_out": "Ends of builds beyond those of one host that are recorded: 128 at once, or one a second.",
     "builds_of_past_epochs": "Ends of builds that were dropped, because the agent has begun another epoch since.",
     "builds_recorded": "Ends of builds on nodes that this scheduler has recorded.",
-    "builds_read": "Ends of builds that no agent has told, and that this scheduler has read from Nova's databases.",
+    "builds_read": "Ends of builds that no agent has reported, and that this scheduler has read from Nova's databases.",
     "builds_forgotten": "Placed servers whose end was not found in an hour, or that were too many to wait for.",
     "received_buildresult": "Ends of builds received.",
     "received_claim": "Claims received. A scheduler ignores them.",

@@ -7,9 +7,9 @@ intervals, until they show that it is active, that it failed for good, or that i
 
 A scheduler that starts awaits the builds that its records show as unfinished (``resumed``).
 
-A failed build is not the end: nova-conductor tries the next host.  A good end that another host tells than the one on
-which the server was placed may be of that next host, or invented; the databases are read soon.  The same holds for a
-failure.  An end that an agent has told is not recorded again from the databases.
+A failed build is not the end: nova-conductor tries the next host.  An end that an agent has reported is not recorded
+again from the databases.  A success that is reported by another host than the one on which the server was placed, and
+any failure, does not end the wait, because the report may be of the next host, or false: the databases are read soon.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shared_scheduler.core.step import Step, Timers
 
 #: Servers that are awaited; beyond, the oldest is forgotten.
 AWAITED_MAX = 16_384
-#: Time from the placement, or from the last failure that an agent has told, to each read.
+#: Time from the placement, or from the last failure that an agent has reported, to each read.
 READ_AFTER_S = (15.0, 30.0, 60.0, 120.0, 240.0, 600.0, 1200.0, 2400.0, 3600.0)
 #: The first of these reads for a node with an agent, which usually reports the end.
 WITH_AGENT = READ_AFTER_S.index(240.0)
@@ -37,8 +37,8 @@ TIMER = "build"
 
 @dataclass(slots=True)
 class _Awaited:
-    """``told``: the hosts whose failures are recorded already, ``built``: those whose good ends are; ``reads``: the
-    number of the next read."""
+    """``failed_on`` and ``built_on``: the hosts whose failures, or whose successes, are recorded already; ``reads``:
+    the number of the next read."""
 
     cell: str
     node: str
@@ -46,8 +46,8 @@ class _Awaited:
     placed_s: float
     since_s: float
     reads: int
-    told: set[str] = field(default_factory=set)
-    built: set[str] = field(default_factory=set)
+    failed_on: set[str] = field(default_factory=set)
+    built_on: set[str] = field(default_factory=set)
 
 
 class AwaitedBuilds:
@@ -65,10 +65,10 @@ class AwaitedBuilds:
         self._await(server, _Awaited(choice.cell, choice.node, choice.host, step.now, step.now, first))
 
     def resumed(self, step: Step, cell: str, node: str, build: UnfinishedBuild) -> None:
-        """A server was placed before this scheduler started; its agent, if any, may have told the end meanwhile."""
+        """A server was placed before this scheduler started; its agent may have reported the end meanwhile."""
         if build.server not in self._awaited:
             placed_s = step.now - build.age_s
-            self._await(build.server, _Awaited(cell, node, build.host, placed_s, step.now, 0, set(build.told)))
+            self._await(build.server, _Awaited(cell, node, build.host, placed_s, step.now, 0, set(build.failed_on)))
 
     def _await(self, server: str, awaited: _Awaited) -> None:
         if server not in self._awaited and len(self._awaited) == AWAITED_MAX:
@@ -77,12 +77,12 @@ class AwaitedBuilds:
         self._awaited[server] = awaited
         self._set_timer(server)
 
-    def told(self, step: Step, server: str, host: str, succeeded: bool) -> None:
-        """An agent has told an end, maybe again; this scheduler or another one records it."""
+    def end_reported(self, step: Step, server: str, host: str, succeeded: bool) -> None:
+        """An agent has reported an end, maybe again; this scheduler or another one records it."""
         awaited = self._awaited.get(server)
         if awaited is None:
             return
-        known = awaited.built if succeeded else awaited.told
+        known = awaited.built_on if succeeded else awaited.failed_on
         if succeeded and host == awaited.host:
             self._forget(server)
         elif host not in known:
@@ -111,10 +111,10 @@ class AwaitedBuilds:
 
     def _record(self, step: Step, awaited: _Awaited, build: BuildRead) -> None:
         for failure in build.failures:
-            if failure.on_node and failure.host not in awaited.told:
+            if failure.on_node and failure.host not in awaited.failed_on:
                 self._emit(step, awaited, build.server, failure.host, failure.reason, failure.at_s)
-                awaited.told.add(failure.host)
-        if build.state == BuildState.ACTIVE and build.host not in awaited.built:
+                awaited.failed_on.add(failure.host)
+        if build.state == BuildState.ACTIVE and build.host not in awaited.built_on:
             self._emit(step, awaited, build.server, build.host, "", build.at_s)
         elif build.state == BuildState.FAILED and build.failures and not self._has_begun(awaited, build):
             last = build.failures[-1]  # of nova-conductor
@@ -122,8 +122,8 @@ class AwaitedBuilds:
 
     @staticmethod
     def _has_begun(awaited: _Awaited, build: BuildRead) -> bool:
-        """Whether any node has begun the build.  That one has, where the server was not placed, may be invented."""
-        return awaited.host in awaited.told or any(failure.on_node for failure in build.failures)
+        """Whether any node has begun the build.  Of other hosts only the databases count: a report may be false."""
+        return awaited.host in awaited.failed_on or any(failure.on_node for failure in build.failures)
 
     def _emit(self, step: Step, awaited: _Awaited, server: str, host: str, reason: str, at_s: float | None) -> None:
         self.counters["builds_read"] += 1

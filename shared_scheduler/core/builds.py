@@ -56,7 +56,7 @@ class Builds:
         if result.epoch < row.epoch:
             self.counters["builds_of_past_epochs"] += 1
             return
-        self._awaited.told(step, result.consumer, row.host, result.succeeded)
+        self._awaited.end_reported(step, result.consumer, row.host, result.succeeded)
         key = (result.node, result.epoch, result.number)
         if key in self._recorded or not self._is_ours(cell, result.scheduler):
             return

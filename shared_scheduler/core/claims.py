@@ -339,7 +339,7 @@ class OpenClaim:
     def later_wanted(self) -> OpenClaim | None:
         """The claim with which the server was placed on the node again, or may still be.
 
-        Placement cannot tell what it wrote from what this one wrote: each may be the first write of the consumer."""
+        Placement does not show which of both wrote: each may be the first write of the consumer."""
         return next((one for one in self.later if one.is_wanted), None)
 
     @property
@@ -589,7 +589,7 @@ class Claims:
         if late is not None:
             self._timers.cancel(("verdict", late.claim_id))
             self.limit.answered(verdict.node, step.now - late.began_s)
-        step.tell(LateVerdict(verdict.node, came=True))
+        step.report(LateVerdict(verdict.node, came=True))
         if verdict.accepted:
             self._cast_release(step, verdict.claim_id, intent)
 
@@ -602,7 +602,7 @@ class Claims:
             self._timers.set(("late", claim_id), again_s)
         else:
             step.trigger = claim.cause
-            step.tell(AgentLate(claim))
+            step.report(AgentLate(claim))
 
     def _again_s(self, step: Step, claim: OpenClaim, due_s: float) -> float | None:
         """When a timer for a verdict that was due at ``due_s`` rings again; None if the agent was waited for.
@@ -637,7 +637,7 @@ class Claims:
             self._give_up(step, claim, ClaimState.TIMED_OUT)
         else:
             del self._late[claim_id]
-            step.tell(LateVerdict(claim.intent.node, came=False, began_s=claim.began_s))
+            step.report(LateVerdict(claim.intent.node, came=False, began_s=claim.began_s))
 
     def undelivered(self, step: Step, claim_id: str) -> None:
         """End a claim whose cast the broker has returned, because no agent is connected.
@@ -660,7 +660,7 @@ class Claims:
         self._timers.cancel(("late", claim.claim_id))
         node = claim.intent.node
         if node in self.crowded:
-            step.tell_last(NodeHasRoom())
+            step.report_last(NodeHasRoom())
         self._count_in_flight(node, -1)
 
     def _count_in_flight(self, node: str, more: int) -> None:
@@ -734,7 +734,7 @@ class Claims:
             self._delete(step, claim)
             return
         claim.state = ClaimState.WRITTEN
-        step.tell(ClaimWritten(claim))
+        step.report(ClaimWritten(claim))
 
     def keep(self, step: Step, claim: OpenClaim) -> None:
         """Confirm the claim of a request that is answered; it stays assumed until the node reports it."""
@@ -831,7 +831,7 @@ class Claims:
         """Report an end to the request, once; what the claim holds is released later."""
         if not claim.abandoned:
             claim.abandoned = True
-            step.tell(ClaimEnded(claim, ending))
+            step.report(ClaimEnded(claim, ending))
 
     def on_delete_timer(self, step: Step, claim_id: str) -> None:
         """Try the delete again."""
@@ -873,4 +873,4 @@ class Claims:
         self.endings[ending.value] += 1
         self._table.forget(claim.claim_id)
         if not claim.abandoned:
-            step.tell(ClaimEnded(claim, ending))
+            step.report(ClaimEnded(claim, ending))

@@ -112,13 +112,13 @@ class BuildsRead:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedBuild:
-    """A server that was placed before this scheduler started, and whose end no record shows.  ``told``: the hosts whose
-    failures are recorded."""
+    """A server that was placed before this scheduler started, and whose end no record shows.  ``failed_on``: the hosts
+    whose failures are recorded."""
 
     server: str
     host: str
     age_s: float
-    told: frozenset[str] = frozenset()
+    failed_on: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

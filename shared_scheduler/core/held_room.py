@@ -3,7 +3,7 @@
 
 A refusal has only sums: so much is asked, so much is used.  The row names the consumers, because the verdict has
 brought it up to date.  If Placement has refused, the row may be as old as its last read, and the class that is short is
-not known; then all classes of the claim are told.
+not known; then all classes of the claim are named.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shared_scheduler.protocol.messages import Leaf, RefusalCode
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Row
 
-#: Holders that are named, those with the most first, and classes that are told of each.
+#: Holders that are named, those with the most first, and classes that are named for each.
 HOLDERS_MAX, CLASSES_MAX = 5, 4
 #: Outcomes of a claim on a node without room.
 OF_ROOM = frozenset({

@@ -260,7 +260,7 @@ class Nodes:
             self._heard_past(known, message.epoch, step.now)
         self._carry_out(step, known, outcome)
         if isinstance(message, Snapshot):
-            step.tell(RowRead(known.node))  # it may have been asked for, even if it changes nothing
+            step.report(RowRead(known.node))  # it may have been asked for, even if it changes nothing
 
     def _is_of_second_agent(self, step: Step, known: Node, message: NodeMessage) -> bool:
         host, epoch = _host_in(message), message.epoch
@@ -401,7 +401,7 @@ class Nodes:
         self._carry_out(step, known, known.window.on_tick(step.now))
         if known.window.freshness is WindowFreshness.SILENT and not was_silent:
             self._record(step, known, NodeChange.SILENT, known.window.epoch, 0)
-            step.tell(AgentSilent(known.node, "its agent is silent"))
+            step.report(AgentSilent(known.node, "its agent is silent"))
 
     def _ask(self, step: Step, known: Node, wish: ResyncWish) -> None:
         if not known.host:
@@ -450,7 +450,7 @@ class Nodes:
         self._table.load(event.node, event.leaves, consumers_of(event, self._table))
         known.window.forget(step.now)
         self._show(known)
-        step.tell(RowRead(known.node))
+        step.report(RowRead(known.node))
 
     def listed(self, event: NodesListed) -> frozenset[str]:
         """Take the hosts of nodes from the database.  Returns the nodes of the cell that it does not have."""
@@ -541,7 +541,7 @@ class Nodes:
         known.unresponsive_for_long = True
         self._show(known)
         self._record(step, known, NodeChange.SILENT, known.window.epoch, 0)
-        step.tell(AgentSilent(known.node, "its agent does not answer"))
+        step.report(AgentSilent(known.node, "its agent does not answer"))
 
     def ask_to_check_placement(self, step: Step, node: str) -> bool:
         """Ask the agent to read Placement and to send a snapshot then; False if that is not possible now."""

@@ -51,8 +51,8 @@ class Peers:
         self._timers = timers
         self._heard_s: dict[str, dict[str, float]] = {}
         self._releases: dict[str, dict[str, str]] = {}
-        self._told: dict[str, tuple[str, ...]] = {}
-        self._said_s: dict[str, float] = {}
+        self._reported: dict[str, tuple[str, ...]] = {}
+        self._sent_s: dict[str, float] = {}
 
     def live(self, cell: str) -> tuple[str, ...]:
         """Sorted names of the live schedulers of ``cell``, our own among them."""
@@ -69,7 +69,7 @@ class Peers:
         Returns the time over which the agents spread their answers, in milliseconds.
         """
         spread_ms = self._settings.spread_ms_per_1000_nodes * nodes // 1000
-        self._say(step, cell, want, spread_ms)
+        self._send_hello(step, cell, want, spread_ms)
         return spread_ms
 
     def disconnected(self, cell: str) -> None:
@@ -84,10 +84,10 @@ class Peers:
         if hello.sender in peers or len(peers) < SCHEDULERS_MAX:
             peers[hello.sender] = step.now
             self._releases.setdefault(cell, {})[hello.sender] = hello.release
-        self._tell_if_changed(step, cell)
-        quiet_s = step.now - self._said_s.get(cell, float("-inf"))
+        self._report_if_changed(step, cell)
+        quiet_s = step.now - self._sent_s.get(cell, float("-inf"))
         if hello.want != Want.NOTHING and quiet_s >= ANSWER_PAUSE_S:
-            self._say(step, cell, Want.NOTHING, 0)
+            self._send_hello(step, cell, Want.NOTHING, 0)
 
     def on_timer(self, step: Step, cell: str) -> None:
         """Send the next Hello, and remove schedulers that have gone."""
@@ -95,20 +95,20 @@ class Peers:
         peers = self._heard_s.get(cell, {})
         for name in [name for name, at_s in peers.items() if step.now - at_s > alive_s]:
             del peers[name], self._releases[cell][name]
-        self._tell_if_changed(step, cell)
-        self._say(step, cell, Want.NOTHING, 0)
+        self._report_if_changed(step, cell)
+        self._send_hello(step, cell, Want.NOTHING, 0)
 
-    def _say(self, step: Step, cell: str, want: Want, spread_ms: int) -> None:
+    def _send_hello(self, step: Step, cell: str, want: Want, spread_ms: int) -> None:
         sender = self._identity.address(cell)
         epoch = self._identity.epoch
         hello = Hello(Role.SCHEDULER, sender, epoch, "", "", want, spread_ms, self._identity.release)
         step.emit(Broadcast(cell, hello, cause=step.cause))
-        self._said_s[cell] = step.now
+        self._sent_s[cell] = step.now
         self._timers.set(("hello", cell), step.now + self._settings.hello_interval_s)
-        self._tell_if_changed(step, cell)
+        self._report_if_changed(step, cell)
 
-    def _tell_if_changed(self, step: Step, cell: str) -> None:
+    def _report_if_changed(self, step: Step, cell: str) -> None:
         names = self.live(cell)
-        if self._told.get(cell) != names:
-            self._told[cell] = names
-            step.tell(SchedulersChanged(cell, names))
+        if self._reported.get(cell) != names:
+            self._reported[cell] = names
+            step.report(SchedulersChanged(cell, names))

@@ -283,7 +283,7 @@ class Planner:
         return self._verify(state, self._request_for(state, instance), instance, node, candidates)
 
     def held_room(self, state: RequestState, claim: OpenClaim, outcome: str) -> Mapping[str, Leaf]:
-        """Who holds the room of a node that has refused a claim, if the record of the request may still tell it."""
+        """Who holds the room of a node that has refused a claim, if the record of the request has a place for it."""
         return held_room(self._table, claim, outcome) if state.journal.names_holders else NOBODY
 
     def service_accepts(self, host: str) -> bool:

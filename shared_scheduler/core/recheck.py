@@ -187,4 +187,4 @@ class Recheck:
         self._asked = None
         del self._questions[question.shape]
         self._settled[question.shape] = Settled(step.now, question.fitting)
-        step.tell(Rechecked(tuple(question.keys), corrected))
+        step.report(Rechecked(tuple(question.keys), corrected))

@@ -19,7 +19,7 @@ from shared_scheduler.table.host_view import HostView
 #: the maximum numbers of decisions and attempts in one record
 DECISIONS_MAX = 64
 ATTEMPTS_MAX = 128
-#: the first attempts of a record, which tell who held the room
+#: the first attempts of a record, which record who held the room
 ATTEMPTS_WITH_HOLDERS_MAX = 16
 #: of the detail of one attempt, which a host may make as long as a message
 DETAIL_MAX_CHARS = 4096
@@ -56,7 +56,7 @@ class Journal:
 
     @property
     def names_holders(self) -> bool:
-        """Whether the next attempt may still tell who held the room of its host."""
+        """Whether the next attempt may still record who held the room of its host."""
         return len(self.attempts) < ATTEMPTS_WITH_HOLDERS_MAX
 
     def claim_went(self, claim: OpenClaim, outcome: str, held: Mapping[str, Leaf] = NOBODY) -> None:

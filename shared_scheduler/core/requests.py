@@ -717,7 +717,7 @@ class Requests:
         step.emit(Answer(state.request, choices, record, claim_ids, state.arrived))
         for instance in state.instances:
             if instance.claim is not None and instance.choice is not None:
-                step.tell(Placed(instance.consumer, instance.choice))
+                step.report(Placed(instance.consumer, instance.choice))
 
     @staticmethod
     def _inner(state: RequestState, instance: InstancePlacement) -> tuple[Choice, ...]:

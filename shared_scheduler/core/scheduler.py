@@ -25,7 +25,7 @@ group_check.py       checks the server group between write and answer
 spread_check.py      checks the spreading between write and answer
 recheck.py           asks Placement before "no valid host"
 builds.py            the ends of builds, for the records
-awaited_builds.py    placed servers whose end no agent has told, which is read from Nova's databases
+awaited_builds.py    placed servers whose end no agent has reported; Nova's databases are read for it
 peers.py             the other schedulers that are alive
 trial.py             places servers on a copy of the table, for ``fit``
 step.py              what the parts share while one event is handled

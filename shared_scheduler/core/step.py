@@ -56,11 +56,11 @@ class Step:
         """Add one effect."""
         self.effects.append(effect)
 
-    def tell(self, fact: Fact) -> None:
+    def report(self, fact: Fact) -> None:
         """Report a fact that is passed on as soon as the current part returns."""
         self._facts.append(fact)
 
-    def tell_last(self, fact: Fact) -> None:
+    def report_last(self, fact: Fact) -> None:
         """Report a fact that is passed on at the end of the step, after everything else; equal facts once."""
         if fact not in self._last_facts:
             self._last_facts.append(fact)

@@ -82,7 +82,7 @@ class SharedSchedulerManager(manager.Manager):
         """Read the aggregates again: casts that were sent before our consumer existed are lost."""
         facts = self._aggregates.read(nova_context.get_admin_context())
         self._scheduler().aggregates_changed(facts)
-        self._tell_stock()
+        self._send_aggregates_to_stock()
 
     def reset(self) -> None:
         """SIGHUP."""
@@ -92,11 +92,11 @@ class SharedSchedulerManager(manager.Manager):
             self.host_manager.refresh_cells_caches()
         else:
             self._running.reload()
-        self._tell_stock()
+        self._send_aggregates_to_stock()
 
-    def _tell_stock(self) -> None:
+    def _send_aggregates_to_stock(self) -> None:
         if self.mode.value is Mode.SHADOW:
-            self.stock.tell_aggregates()
+            self.stock.send_aggregates()
 
     def set_shutdown_in_progress(self) -> None:
         """The first call of a stop.  The polls end here, because Nova's Service may not wait for
@@ -198,7 +198,7 @@ class SharedSchedulerManager(manager.Manager):
             if isinstance(outcome, Fail):
                 raise errors.exception_of(outcome)
             answer = self._answer(running, outcome, return_objects)
-        self._tell_end(context, spec_obj, request.request_id)
+        self._notify_end(context, spec_obj, request.request_id)
         return answer
 
     def _request(self, context: Any, spec: Any, instance_uuids: Sequence[str] | None, alternates: int) -> Request:
@@ -236,7 +236,7 @@ class SharedSchedulerManager(manager.Manager):
             running.take_back(outcome)
             raise errors.not_enough_hosts() from None
 
-    def _tell_end(self, context: Any, spec: Any, request_id: str) -> None:
+    def _notify_end(self, context: Any, spec: Any, request_id: str) -> None:
         """Send the end notification.  Its failure is logged only, because the hosts are claimed already."""
         try:
             self._notifications.end(context, spec)

@@ -67,7 +67,7 @@ class StockScheduler:
         """Pass on a cast of nova-api or nova-compute to every nova-scheduler behind."""
         self._client.prepare(fanout=True, version="4.2").cast(context, method, **arguments)
 
-    def tell_aggregates(self) -> None:
+    def send_aggregates(self) -> None:
         """Send all aggregates: casts that came in another mode were not passed on."""
         admin = context.get_admin_context()
         self.cast(admin, "update_aggregates", aggregates=objects.AggregateList.get_all(admin))

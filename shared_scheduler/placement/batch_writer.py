@@ -239,9 +239,9 @@ class BatchWriter:
             elif self._idle():
                 self._changed.notify_all()
             consumer_s = self._pace.filled_consumer_s
-        self._tell(replace(event, consumer_s=consumer_s) if isinstance(event, AllocationWritten) else event)
+        self._deliver(replace(event, consumer_s=consumer_s) if isinstance(event, AllocationWritten) else event)
 
-    def _tell(self, event: AllocationWritten | AllocationDeleted) -> None:
+    def _deliver(self, event: AllocationWritten | AllocationDeleted) -> None:
         try:
             self._answer(event)
         except Exception:
@@ -277,10 +277,10 @@ class BatchWriter:
                 self._delete_ready.notify()
                 self._changed.notify_all()
         for job in late:
-            self._tell(not_carried_out(job.work, WriteCode.NEVER_SENT, LATE))
+            self._deliver(not_carried_out(job.work, WriteCode.NEVER_SENT, LATE))
         why = "the scheduler stops" if self._draining else "too many writes wait for Placement"
         for work in away:
-            self._tell(not_carried_out(work, WriteCode.NEVER_SENT, why))
+            self._deliver(not_carried_out(work, WriteCode.NEVER_SENT, why))
 
     def _busy(self, consumer: str) -> bool:
         with self._changed:

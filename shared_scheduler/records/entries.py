@@ -74,7 +74,7 @@ def _fields(one: DecisionCounts | Weighed | Attempt | Asker) -> dict[str, Any]:
 
 
 def _attempt_entry(attempt: Attempt) -> dict[str, Any]:
-    """An attempt; few of them tell who held the room."""
+    """An attempt; few of them have who held the room."""
     found = _fields(attempt)
     if not attempt.held:
         del found["held"]

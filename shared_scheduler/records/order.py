@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order in which records are told.
+"""The order in which records are shown.
 
 An end that was read from Nova's databases has their time, in whole seconds.  It may be of the second in which the
 server was placed, and then seems to be earlier than its decision.

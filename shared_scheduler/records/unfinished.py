@@ -37,10 +37,10 @@ def unfinished(store: Store, scheduler: str, now_s: float) -> tuple[UnfinishedBu
     begun = {uuid: (record, host) for record in placed for uuid, host in _claimed(record)}  # the newest of each
     ends = _by_server(builds)
     return tuple(
-        UnfinishedBuild(uuid, host, max(now_s - float(record["at"]), 0.0), told)
+        UnfinishedBuild(uuid, host, max(now_s - float(record["at"]), 0.0), failed_on)
         for uuid, (record, host) in begun.items()
         if record.get("scheduler") == scheduler or now_s - float(record["at"]) > OTHERS_AGE_MIN_S
-        for told in _failed(ends.get(uuid, ()), float(record["at"]) - CLOCKS_DIFFER_S)
+        for failed_on in _failed(ends.get(uuid, ()), float(record["at"]) - CLOCKS_DIFFER_S)
     )
 
 

@@ -40,12 +40,12 @@ class Notices:
     def log_new(self) -> None:
         """Log the events since the last call."""
         turned_away, quarantines, alone = self._engine.inspect(_seen)
-        self._say_turned_away(turned_away)
-        self._say_quarantined(quarantines, alone)
-        self._say_second_agents()
-        self._say_releases()
+        self._log_turned_away(turned_away)
+        self._log_quarantined(quarantines, alone)
+        self._log_second_agents()
+        self._log_releases()
 
-    def _say_turned_away(self, count: int) -> None:
+    def _log_turned_away(self, count: int) -> None:
         """Rejected nodes continue to send: every heartbeat counts."""
         now = self._clock()
         if count == self._turned_away or now - self._turned_away_said_s < AGAIN_S:
@@ -57,7 +57,7 @@ class Notices:
             self._nodes_max, more,
         )  # fmt: skip
 
-    def _say_quarantined(self, count: int, alone: frozenset[str]) -> None:
+    def _log_quarantined(self, count: int, alone: frozenset[str]) -> None:
         more, self._quarantined = count - self._quarantined, count
         if more:
             LOG.warning(
@@ -66,7 +66,7 @@ class Notices:
                 more, ", ".join(sorted(alone)) or "none",
             )  # fmt: skip
 
-    def _say_second_agents(self) -> None:
+    def _log_second_agents(self) -> None:
         """The second agents continue to send: every heartbeat counts."""
         now, found = self._clock(), self._engine.inspect(inspection.second_agents)
         if not found or now - self._second_agents_said_s < AGAIN_S:
@@ -79,7 +79,7 @@ class Notices:
             "compute_id and a host of its own if it was cloned, otherwise examine it: %s", len(found), "; ".join(named),
         )  # fmt: skip
 
-    def _say_releases(self) -> None:
+    def _log_releases(self) -> None:
         """Name the peers of other releases, again only when another release appears or one disappears."""
         now = self._clock()
         if now < self._releases_due_s:

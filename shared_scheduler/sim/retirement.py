@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 #: nodes that a world keeps
 NODES_MIN = 2
-#: interval at which the operator looks whether the node is empty
-LOOK_S = 0.5
+#: interval at which the operator checks whether the node is empty
+CHECK_S = 0.5
 #: reads of the database after that: the first shows that it is gone, the later ones what late messages have added
 READS_S = (1.0, 10.0, 20.0)
 #: where a server holds something of its node
@@ -40,21 +40,21 @@ class Retirement:
         if node.host in world.leaving or len(world.nodes) - len(world.leaving) <= NODES_MIN:
             return
         world.leaving.add(node.host)
-        self._tell(ev.ServicesRead(node.cell, (ServiceFacts(node.host, disabled=True),), False))
-        self._look()
+        self._deliver(ev.ServicesRead(node.cell, (ServiceFacts(node.host, disabled=True),), False))
+        self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         world, node = self._world, self._node
         if not world.is_open:  # it stays, so that the world comes to rest
             world.leaving.discard(node.host)
-            self._tell(ev.ServicesRead(node.cell, (ServiceFacts(node.host),), False))
+            self._deliver(ev.ServicesRead(node.cell, (ServiceFacts(node.host),), False))
             return
         for server in [one for one in world.living.values() if one.node == node.node]:
             world.delete(server)
         if self._is_empty():
             self._remove()
         else:
-            world.agenda.work(LOOK_S, self._look)
+            world.agenda.work(CHECK_S, self._check)
 
     def _is_empty(self) -> bool:
         world, node = self._world, self._node
@@ -84,6 +84,6 @@ class Retirement:
                 scheduler.feed(ev.NodesGone(cell, frozenset(gone)))
             scheduler.feed(ev.NodesListed(cell, hosts, frozenset(), scheduler.clock.now))
 
-    def _tell(self, event: ev.Event) -> None:
+    def _deliver(self, event: ev.Event) -> None:
         for scheduler in [*self._world.schedulers.values()]:
             scheduler.feed(event)

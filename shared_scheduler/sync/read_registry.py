@@ -166,8 +166,8 @@ SOURCES = (
         ReadFrom.CELL, ReadKey.CELL, "1 query, 1 row a report", 3.0, "changes_poll_interval_s",
     ),
     Source(
-        BUILDS, "servers that were placed some time ago and whose end no agent has told: whether they are active, and "
-        "their faults", ReadFrom.CELL, ReadKey.CELL, "2 queries, 1 row a server and a fault", None, "",
+        BUILDS, "servers that were placed some time ago and whose end no agent has reported: whether they are active, "
+        "and their faults", ReadFrom.CELL, ReadKey.CELL, "2 queries, 1 row a server and a fault", None, "",
         "a build that has not ended 15 s after its placement (with an agent: 240 s), and later again",
     ),
     Source(

@@ -298,7 +298,7 @@ class Revalidator:
             if self._flights.get(flight.place) is not flight:  # its cell was removed
                 return
             if flight.source.is_waited_for:
-                self._tell(flight, answers, now)
+                self._report(flight, answers, now)
             if flight.source.is_on_request and flight.is_idle:
                 del self._flights[flight.place]
             else:
@@ -309,7 +309,7 @@ class Revalidator:
         there = [flight for place in places if (flight := self._flights.get(place)) is not None]
         return frozenset(each.place for each in there if each.schedule.reading or each.schedule.is_due(now))
 
-    def _tell(self, flight: Flight, answers: bool, now: float) -> None:
+    def _report(self, flight: Flight, answers: bool, now: float) -> None:
         if answers:
             self._authorities.answered(flight)
         else:

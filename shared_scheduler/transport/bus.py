@@ -7,7 +7,7 @@ unique on the bus.
 =============================  ====================================================================
 an agent's broadcast           reaches every scheduler endpoint
 a scheduler's broadcast        reaches every agent endpoint and every *other* scheduler endpoint
-``tell_schedulers``            reaches every *other* scheduler endpoint, and no agent endpoint
+``broadcast_to_schedulers``            reaches every *other* scheduler endpoint, and no agent endpoint
 a cast                         reaches the one endpoint with that address, if it exists; if not, the
 |                              sender is told, if it asked for that and the broker notices it
 =============================  ====================================================================
@@ -51,7 +51,7 @@ class Endpoint(Protocol):
     def broadcast(self, body: bytes) -> bool:
         """Send to the other side; False when the outbox is full and the message was dropped."""
 
-    def tell_schedulers(self, body: bytes) -> bool:
+    def broadcast_to_schedulers(self, body: bytes) -> bool:
         """Send to all (other) schedulers and to no agent; False as for ``broadcast``."""
 
     def cast(self, address: str, body: bytes, returned: Callable[[], None] | None = None) -> bool:

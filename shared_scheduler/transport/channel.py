@@ -145,7 +145,7 @@ class Channel:
         if is_for_agents(message):
             self._send(message, Kind.BROADCAST, "", self._endpoint.broadcast)
         else:
-            self._send(message, Kind.SCHEDULERS, "", self._endpoint.tell_schedulers)
+            self._send(message, Kind.SCHEDULERS, "", self._endpoint.broadcast_to_schedulers)
 
     def close(self) -> None:
         """Flush and stop."""

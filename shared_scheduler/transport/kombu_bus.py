@@ -119,7 +119,7 @@ class KombuEndpoint:
         """Send to the other side."""
         return self._put(str(self._sends_to.name), "", body)
 
-    def tell_schedulers(self, body: bytes) -> bool:
+    def broadcast_to_schedulers(self, body: bytes) -> bool:
         """Send to all other schedulers."""
         return self._put(str(self._schedulers.name), "", body)
 

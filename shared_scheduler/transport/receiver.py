@@ -149,7 +149,7 @@ class Receiver:
             channel, [subscription.queue], no_ack=True, auto_declare=False, on_message=reader
         )
         subscription.consumer.consume()
-        self._tell(subscription, True)
+        self._report_connection(subscription, True)
         return True
 
     def _declare(self, channel: Any, exchange: Exchange) -> None:
@@ -195,9 +195,9 @@ class Receiver:
         for subscription in subscriptions:
             subscription.consumer = None
             if subscription.connected:
-                self._tell(subscription, False)
+                self._report_connection(subscription, False)
 
-    def _tell(self, subscription: Subscription, connected: bool) -> None:
+    def _report_connection(self, subscription: Subscription, connected: bool) -> None:
         subscription.connected = connected
         try:
             subscription.changed(connected)

@@ -291,7 +291,7 @@ class Impostor:
 
     def send(self, body: bytes) -> None:
         """To all schedulers, and to the scheduler and the agent alone."""
-        self.endpoint.tell_schedulers(body)
+        self.endpoint.broadcast_to_schedulers(body)
         for address in (self._fleet.scheduler.channel.address, agent_address(HOST)):
             self.endpoint.cast(address, body)
 

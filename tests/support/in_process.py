@@ -45,7 +45,7 @@ class InProcessEndpoint:
         """Send to the other side, and to other schedulers if this is one."""
         return self._bus.send(self, self._bus.hearers(self), body)
 
-    def tell_schedulers(self, body: bytes) -> bool:
+    def broadcast_to_schedulers(self, body: bytes) -> bool:
         """Send to all other schedulers."""
         return self._bus.send(self, self._bus.schedulers(self), body)
 

@@ -41,7 +41,7 @@ class Wire:
     def broadcast(self, body: bytes) -> bool:
         return True
 
-    def tell_schedulers(self, body: bytes) -> bool:
+    def broadcast_to_schedulers(self, body: bytes) -> bool:
         return True
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ class Endpoint:
     def broadcast(self, body: bytes) -> bool:
         return True
 
-    def tell_schedulers(self, body: bytes) -> bool:
+    def broadcast_to_schedulers(self, body: bytes) -> bool:
         return True
 
     def cast(self, address: str, body: bytes, returned: Callable[[], None] | None = None) -> bool:

@@ -39,7 +39,7 @@ class Wire:
     def broadcast(self, body: bytes) -> bool:
         return self.cast("*", body)
 
-    def tell_schedulers(self, body: bytes) -> bool:
+    def broadcast_to_schedulers(self, body: bytes) -> bool:
         return self.cast("schedulers", body)
 
     def cast(self, address: str, body: bytes, returned: Callable[[], None] | None = None) -> bool:

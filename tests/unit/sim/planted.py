@@ -196,7 +196,7 @@ def answer_before_the_write(patch: pytest.MonkeyPatch) -> None:
         real(self, step, claim)
         if claim.intent.by_agent:
             claim.state = ClaimState.WRITTEN
-            step.tell(ClaimWritten(claim))
+            step.report(ClaimWritten(claim))
 
     real = Claims._write
     patch.setattr(Claims, "_write", write)

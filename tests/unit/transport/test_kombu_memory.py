@@ -59,9 +59,9 @@ def test_subscriptions_select_the_receivers(post: Post) -> None:
 
 def test_messages_for_schedulers_reach_no_agent(post: Post) -> None:
     one, two, agent = post.scheduler(), post.scheduler(), post.agent("memory-7")
-    one.endpoint.tell_schedulers(b"still here")
+    one.endpoint.broadcast_to_schedulers(b"still here")
     two.hears(b"still here")
-    agent.endpoint.tell_schedulers(b"increment")
+    agent.endpoint.broadcast_to_schedulers(b"increment")
     one.hears(b"increment")
     one.endpoint.cast(agent.address, b"claim")
     agent.hears(b"claim")

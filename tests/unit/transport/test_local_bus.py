@@ -33,7 +33,7 @@ def test_who_hears_what() -> None:
 
     agent.broadcast(b"increment")
     one.broadcast(b"hello")
-    one.tell_schedulers(b"slice")
+    one.broadcast_to_schedulers(b"slice")
     one.cast(agent_address("cmp-1"), b"claim")
     agent.cast(one.address, b"verdict")
     one.cast("nobody", b"lost")
@@ -96,7 +96,7 @@ def test_two_schedulers_that_send_during_their_decisions_do_not_deadlock() -> No
     def decide(endpoint: InProcessEndpoint) -> None:
         with locks[endpoint.address]:
             meet.wait(WAIT_S)
-            endpoint.tell_schedulers(b"slice")
+            endpoint.broadcast_to_schedulers(b"slice")
 
     threads = [threading.Thread(target=decide, args=(each,)) for each in endpoints]
     for thread in threads:

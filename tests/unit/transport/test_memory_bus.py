@@ -55,8 +55,8 @@ def test_subscriptions_select_the_receivers() -> None:
 
 def test_messages_for_schedulers_reach_no_agent() -> None:
     world = World()
-    world.one.endpoint.tell_schedulers(b"still here")
-    world.agent.endpoint.tell_schedulers(b"increment")
+    world.one.endpoint.broadcast_to_schedulers(b"still here")
+    world.agent.endpoint.broadcast_to_schedulers(b"increment")
     world.bus.deliver(0.0)
     heard = [box.bodies for box in world.boxes]
     assert heard == [[b"increment"], [b"still here", b"increment"], [], []]

@@ -281,7 +281,7 @@ class Wire:
         """See ``bus.Endpoint``."""
         return True
 
-    def tell_schedulers(self, body: bytes) -> bool:
+    def broadcast_to_schedulers(self, body: bytes) -> bool:
         """See ``bus.Endpoint``."""
         return True
 
