@@ -4,9 +4,9 @@
 The publisher passes the whole state of the node to the ``MessagePipe``, which finds the changes: the same report
 twice sends nothing.  It also answers resyncs and Hellos.  All schedulers that want a snapshot wait for one token
 bucket.  If more than one is waiting when a token is available, one broadcast serves them all.  A Hello is answered
-``SNAPSHOT_PAUSE_S`` after the last answer to its sender, because anybody may repeat it.  A claim that was decided
-on an old state makes the agent send its scheduler a snapshot, unless that scheduler was sent one within
-``SNAPSHOT_PAUSE_S``, because many such claims arrive at once, and a scheduler whose snapshot is lost asks for another.
+``SNAPSHOT_PAUSE_S`` after the last answer to its sender, because anybody may repeat it.  If a claim
+was decided on an old state, the agent sends its scheduler a snapshot, but at most one within ``SNAPSHOT_PAUSE_S``,
+because many such claims arrive at once.  A scheduler whose snapshot is lost asks for another.
 """
 
 from __future__ import annotations

@@ -159,8 +159,10 @@ def with_askers_of(store: Store, records: list[RecordEntry]) -> list[RecordEntry
 
 
 def _repeated(records: Iterable[Record]) -> list[list[Record]]:
-    """The records, of which those are together that a scheduler repeats: before an agent is there, it is asked again
-    and again for its state, and an agent tells the end of a build again, maybe to schedulers that have started since.
+    """The records; those that repeat one another are in one list.
+
+    A scheduler asks for the state of a node again and again until an agent answers.  An agent reports the end of a
+    build several times, maybe to schedulers that have started since.
 
     After a new decision about its server, the same build may end again."""
     found: list[list[Record]] = []

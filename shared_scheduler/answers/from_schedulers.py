@@ -46,7 +46,7 @@ def why_not_now(directory: Path, decision: Record, host: str) -> list[WhyNot]:
     try:
         request = {name: value for name, value in asdict(asked_again(decision)).items() if value}
     except (CannotReplayError, WhatIfError, KeyError, TypeError, AttributeError) as error:
-        return [_now(time.time(), decision, f"cannot be told, because the request cannot be made again: {error}")]
+        return [_now(time.time(), decision, f"is not known, because the request cannot be made again: {error}")]
     servers = decision["asked"]["instances"]
     found = cast(HostAnswers, admin.ask_first(directory, "hosts", request=request, servers=servers, hosts=[host]))
     head = f"scheduler {found['scheduler']}: "

@@ -226,7 +226,7 @@ class HostAnswers(TypedDict):
 class Fit(TypedDict):
     """Whether ``number`` servers would fit.
 
-    ``result``: ``fits``, ``does_not_fit`` or ``unknown``; ``unknown``: why it cannot be told; ``fit``: how many were
+    ``result``: ``fits``, ``does_not_fit`` or ``unknown``; ``unknown``: why that is not known; ``fit``: how many were
     placed; ``hosts``: in the order in which they were chosen first; ``table_hosts``: hosts that the scheduler knows.
     """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shows how often this scheduler and nova-scheduler chose the same hosts in mode shadow, from the records.
 
-One table has all requests by result, with the reasons of the differences; under it are the times of both schedulers,
+One table has all requests by result, with the reasons of the differences.  Under it are the times of both schedulers,
 and the rank of nova-scheduler's host in the order of this scheduler, 1 for the best.  The times of nova-scheduler
 include its writes to Placement and the way to it.  The last differences follow one by one.  The exit code is 0 if there
 is a comparison, 1 if there is none, and 2 if the records cannot be read.

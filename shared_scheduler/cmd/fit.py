@@ -4,7 +4,7 @@
 A running scheduler places the servers one after the other on a copy of its table, as it would place
 those of a request: with the same filters, weighers, traits and aggregates.  Nothing is claimed, no
 agent is asked, and decisions go on meanwhile.  The first scheduler of this machine that answers is
-asked.  The exit code is 0 if all servers fit, 1 if not, and 2 if it cannot be told.
+asked.  The exit code is 0 if all servers fit, 1 if not, and 2 if it is not known.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
 def _next(answer: Mapping[str, Any]) -> Iterator[str]:
     after, which = answer["next"], f"server {answer['fit'] + 1}"
     if answer["unknown"]:
-        yield f"{which}: it cannot be told whether it fits: {answer['unknown']}"
+        yield f"{which}: it is not known whether it fits: {answer['unknown']}"
         return
     if after["host"]:
         yield f"{which} would fit as well, on {after['host']}"

@@ -2,11 +2,11 @@
 """Decides recorded requests again, and shows which choices differ, and why.
 
 On the recorded state (the default), the hosts that a record holds are weighed with the multipliers of
---config.  The record does not hold all hosts: where another one may be the best, it says that it cannot
-tell.  On the current state (--state current), the table of a running scheduler is read, and each request
-is decided on it by the filters and weighers of the configuration, as a request of today; the servers of
-one request count for each other, those of other requests do not.  With --config, the choice with
---config-file is compared with the choice with both files; without it, with the recorded choice.
+--config.  A record does not hold all hosts: if another one may be the best, the result is that this is
+not known.  On the current state (--state current), the table of a running scheduler is read, and each
+request is decided on it by the filters and weighers of the configuration, as a request of today.  The
+servers of one request count for each other; those of other requests do not.  With --config, the choice
+with --config-file is compared with the choice with both files; without it, with the recorded choice.
 
 An option of --config that nothing knows has no effect: a warning names it with its section.
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shows what the running schedulers of this machine do, live: rates, windows, lags and queues.
 
-A terminal is drawn again each --interval until Control-C; without a terminal, each time is one block of
-lines.  --once prints one block and ends; rates are those of one interval.  --format json prints one line
-per time, a list with one object for each scheduler.  The exit code is 0, or 2 with one line for each
-scheduler that did not answer.
+A terminal is drawn again after each --interval until Control-C.  Without a terminal, a block of lines is
+printed after each --interval.  --once prints one block and ends; its rates are those of one interval.
+--format json prints a line instead of a block: a list with one object for each scheduler.  The exit
+code is 0, or 2 with one line for each scheduler that did not answer.
 """
 
 from __future__ import annotations

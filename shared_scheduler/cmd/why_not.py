@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _now(args: argparse.Namespace, decision: Record | None) -> tuple[list[WhyNot], str]:
-    """What a running scheduler answers, and why it cannot be told; nothing if none is asked, or the request is not
+    """What a running scheduler answers, and why that is not known; nothing if none is asked, or the request is not
     recorded."""
     directory = args.socket_dir or (None if args.records else configured_socket_dir(args.config_file))
     if directory is None or decision is None:

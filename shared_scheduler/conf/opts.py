@@ -286,9 +286,9 @@ agent. Those without an agent are read again. Hosts whose agent is alive cause n
         min=0,
         max=10000,
         help=_text("""
-If at most this many compute nodes have no agent, their records and providers are read before each decision:
-three queries per cell and one call to Placement, or one call per such node if less than a hundredth of the nodes
-have no agent. All requests that wait share these reads. If more nodes have no agent, only the polls read them. 0
+If at most this many compute nodes have no agent, their records and providers are read before each decision. That
+is three queries per cell and one call to Placement, or one call per such node if less than a hundredth of the
+nodes have no agent. All requests that wait share these reads. If more nodes have no agent, only the polls read them. 0
 disables these reads.
 """),
     ),
@@ -305,9 +305,9 @@ disables these reads.
         min=1.0,
         max=3600.0,
         help=_text("""
-How often Placement is asked which resource providers have changed, as long as any host has no agent: one call,
-or one call per such host if less than a hundredth of the hosts have no agent. Providers of shared storage are read
-as often in every cloud.
+How often Placement is asked which resource providers have changed, as long as any host has no agent. That is one
+call, or one call per such host if less than a hundredth of the hosts have no agent. Providers of shared storage are
+read as often in every cloud.
 """),
     ),
     cfg.FloatOpt(
@@ -417,8 +417,9 @@ down, decisions continue; their records are lost, which is counted and logged. E
         min=0.0,
         max=36500.0,
         help=_text("""
-Age in days at which records leave both stores. A file of records leaves as a whole, when its last record is so old;
-therefore a file is also renamed when its first record has a quarter of this age. 0: records leave by size only.
+Age in days at which records leave both stores. A file of records leaves as a whole, when its last record has this
+age. Therefore a file is also renamed when its first record has a quarter of this age. 0: records leave by size
+only.
 """),
     ),
     cfg.StrOpt(

@@ -287,7 +287,7 @@ class FittingAnswered(Caused):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerAnswered(Caused):
-    """The answer to a ``AskConsumer``: its allocations, empty if it has none."""
+    """The answer to an ``AskConsumer``: its allocations, empty if it has none."""
 
     consumer: str
     allocations: Allocations
@@ -296,7 +296,7 @@ class ConsumerAnswered(Caused):
 
 @dataclass(frozen=True, slots=True)
 class GroupAnswered(Caused):
-    """The answer to a ``AskGroup``: the members that hold allocations, with their providers.
+    """The answer to an ``AskGroup``: the members that hold allocations, with their providers.
 
     ``unanswered``: members without a cell, so the conductor has had no answer for them yet.  ``gone``: those in
     ``AskGroup.known`` that are not members any more.  ``hosts``: the service hosts of the others in ``AskGroup.cells``,

@@ -7,8 +7,8 @@ The freshness of a row follows from its window, and from two states that only th
                 broker has returned what was cast to it.  It is asked for a snapshot, and its row is stale (not
                 chosen) until a message of the agent arrives.  If that takes too long, the agent counts as silent
                 although no heartbeat is overdue yet.  A snapshot that arrives after the question also answers for
-                all claims that began before it, whose verdicts were lost in the same way: so one agent is asked at
-                most once within ``verdict_timeout_s``, however many verdicts are missing.
+                all claims that began before it.  So one agent is asked at most once within
+                ``verdict_timeout_s``, however many verdicts are missing.
 *quarantined*   The node refused several claims in a row.  It is chosen last for a while.
 
 =====================================  ===========  =========================================

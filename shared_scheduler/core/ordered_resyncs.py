@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that an operator has read anew (``shared-scheduler-manage resync``).
+"""Nodes that are read again because an operator ordered it (``shared-scheduler-manage resync``).
 
 =====================  =========================================================================
 the node has           what is done
@@ -73,12 +73,12 @@ class OrderedResyncs:
         self.counters: Counter[str] = Counter()
 
     def get(self, node: str, order: str) -> OrderedResync | None:
-        """What became of an order for a node; None if it was not carried out."""
+        """The last order for a node; None if there was none, or it was not carried out."""
         found = self._by_node.get(node)
         return found if found is not None and found.order == order else None
 
     def order(self, step: Step, event: ResyncOrdered) -> None:
-        """Have the nodes of a host read anew, unless that was ordered a moment ago."""
+        """Order a read of the nodes of a host, unless that was ordered a moment ago."""
         nodes = self._nodes.of_host(event.host)
         if not nodes:
             return

@@ -341,8 +341,12 @@ class Planner:
     def _tries(
         self, state: RequestState, request: Request, instance: InstancePlacement, decision: Decision
     ) -> Iterator[str]:
-        """The hosts to judge.  Beside members of a soft group it is decided again after each one that was refused: the
-        next one may be a near tie of that one only, and have more or fewer members than the best of the others."""
+        """The hosts to judge.
+
+        If a soft group has members in the table, the request is decided again after each host that was refused: the
+        next host may have been a near tie of that one only, and may have more or fewer members than the best of the
+        others.
+        """
         group = request.group
         soft = frozenset[str]() if group is None or group.policy not in SOFT else group.members - {instance.consumer}
         again = state.claims_hosts and bool(self._table.members_at(soft))

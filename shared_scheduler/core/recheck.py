@@ -3,10 +3,10 @@
 
 The rows of the hosts that fit according to Placement are read again, and the request is decided again.
 
-The question costs Placement time for each fitting host, so it is bounded: one question is in flight, and each
-*shape* (the query strings) is asked at most once within ``recheck_interval_s``, or a part of that in a small cloud,
-where it costs little.  Requests of the same shape share a question; requests of other shapes wait in a queue, each
-until its own deadline.
+The question costs Placement time for each fitting host, so it is bounded.  One question is in flight, and each
+*shape* (the query strings) is asked at most once within ``recheck_interval_s``, or within a part of that in a small
+cloud, where it costs little.  Requests of the same shape share a question; requests of other shapes wait in a queue,
+each until its own deadline.
 
 =========  ===================================  =========  =========================================
 shape      event                                next       action

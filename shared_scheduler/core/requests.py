@@ -120,8 +120,8 @@ HARD_ERRORS = {
     WriteCode.NEVER_SENT: FailureCode.OVERLOADED,
 }
 
-#: A request whose write waited in vain is decided again while at most this part of ``requests_max`` are under way:
-#: while Placement does not keep up, the newest requests are served, so they must find a place.
+#: A request whose write waited in vain is decided again only while at most this part of ``requests_max`` is under way.
+#: While Placement does not keep up, the newest requests are served, so they must find a place.
 PATIENT_PART = 0.5
 
 

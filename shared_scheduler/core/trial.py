@@ -39,7 +39,7 @@ from shared_scheduler.table.host_table import HostTable
 JUDGED_PER_STEP_MAX = 16
 
 
-class CannotTellError(Exception):
+class FitUnknownError(Exception):
     """The copy cannot show whether the next server fits; the text says why."""
 
 
@@ -111,7 +111,7 @@ class Trial:
     def answered(self, node: str, candidates: Sequence[Candidate]) -> Selected | Reason:
         """Judge the host with the candidates that Placement named, as far as they still fit.
 
-        :raises CannotTellError: when a provider of another tree gives to several servers
+        :raises FitUnknownError: when a provider of another tree gives to several servers
         """
         left = [each for each in candidates if self._has_room(node, each)]
         found = self._planner.judge(self._state, self._instance, node, left)
@@ -165,8 +165,8 @@ class Trial:
             known = view.providers.get(provider)
             if known is None and provider in self._elsewhere:
                 text = f"the usage of provider {provider}, which shares with several hosts, is known to Placement only"
-                raise CannotTellError(text)
-            own = {} if known is None else known.inventories  # of others, Placement has told that they fit
+                raise FitUnknownError(text)
+            own = {} if known is None else known.inventories  # of others, Placement has answered that they fit
             for rc, inventory in own.items():
                 if rc in amounts and fits(inventory, used_of(view.used, provider, rc), amounts[rc]) is not None:
                     return False

@@ -2,8 +2,8 @@
 """The NUMA and PCI fit, which imports Nova when the node needs it.
 
 Nova's objects and ``nova.virt.hardware`` take about 60 MB and a second to import.  A node with PCI pools, pinned CPUs
-or guests in its NUMA cells imports them as soon as it is reported; another node with its first claim that has a
-topology, whose verdict is a second late.
+or guests in its NUMA cells imports them as soon as it is reported.  Any other node imports them with its first claim
+that has a topology; the verdict on that claim is a second late.
 """
 
 from __future__ import annotations

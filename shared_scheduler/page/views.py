@@ -62,7 +62,7 @@ class Views:
         return self._render("error.html", title=title, text=text)
 
     def place_of(self, fields: Fields) -> tuple[str, str]:
-        """What somebody searches: ("host", its name) or ("why", an id)."""
+        """The page for what was typed into the search field: ("host", its name) or ("why", an id)."""
         wanted = fields.get("q", "").strip()
         if wanted in {host["host"] for host in self._known_hosts()} or self._is_recorded_host(wanted):
             return "host", wanted

@@ -14,12 +14,12 @@ agent for a resync.  It never applies messages out of order and never skips a mi
   sequence of the copy and was not compared before, or not for ``verify_again_s``.
 * A newer epoch, in any message, makes the copy useless; a snapshot is needed.  Until it arrives, increments are held,
   because they may follow it.  Messages of an older epoch change nothing.
-* Epochs tell two runs of an agent apart, but not which of them is the last: an agent that has lost its memory while its
-  clock was set back goes on in an older epoch, and a late message of the run that it has forgotten is newer.  So if an
-  epoch is heard that is older than ours, but not older than those that were followed before, except by its Leave, the
-  agent is asked for what follows the copy; a window without a copy asks for a snapshot first.  In our epoch the agent
-  answers with a replay or a heartbeat, in an older one it exceeds ours.  As soon as a message of our epoch follows one
-  of those epochs, their other messages are only late.
+* Epochs distinguish two runs of an agent, but do not show which of them is the last.  An agent that has lost its memory
+  while its clock was set back goes on in an older epoch, and a late message of the run that it has forgotten is newer.
+  So the agent is asked for what follows the copy if an epoch is heard that is older than ours, but not older than those
+  that were followed before, except by its Leave.  A window without a copy asks for a snapshot first.  In our epoch the
+  agent answers with a replay or a heartbeat, in an older one it exceeds ours.  As soon as a message of our epoch
+  follows one of those epochs, their other messages are only late.
 * A snapshot covers everything up to its sequence.  A snapshot that is older than the copy, or older than the copy that
   the caller has dropped, is ignored.
 * Requests for a resync: one is in flight for each node.  It is repeated after ``resync_timeout_s`` plus exponential

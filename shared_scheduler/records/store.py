@@ -23,7 +23,7 @@ DECISION, PLACED = "decision", "placed"
 BUILD, ACTIVE, FAILED = "build", "active", "failed"
 #: The reason of a build that failed and of which Nova's databases have none.
 NO_REASON = "Nova keeps no reason for a build that it tries on another host; the log of nova-compute there has it"
-#: Who has told the end of a build, or the state of a host: the agent of the node, or databases and Placement.
+#: Who has reported the end of a build, or the state of a host: the agent of the node, or databases and Placement.
 AGENT, DATABASES = "agent", "databases"
 #: The kind of record that a comparison with nova-scheduler is; its results are those of ``agreement.Agreement``.
 COMPARISON = "comparison"

@@ -21,7 +21,7 @@ from typing import Any
 from shared_scheduler.core.effects import AskCandidates
 from shared_scheduler.core.events import CandidatesAnswered
 from shared_scheduler.core.planner import CandidatesWanted, HostJudge, Refusal, Selected
-from shared_scheduler.core.trial import CannotTellError, Trial
+from shared_scheduler.core.trial import FitUnknownError, Trial
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.record import asked_of
@@ -32,7 +32,7 @@ from shared_scheduler.service.engine import Engine
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.table_copy import ROWS_PER_PART, TableChangesTooFastError, TableCopy
 
-#: Results of a question: all servers fit; not all fit; it cannot be told.
+#: Results of a question: all servers fit; not all fit; that is not known.
 FITS, DOES_NOT_FIT, UNKNOWN = "fits", "does_not_fit", "unknown"
 #: Hosts of each reason that an answer lists, and hosts that Nova's own filters refused.
 NEAR_MAX, REFUSED_MAX = 3, 20
@@ -166,7 +166,7 @@ class FitAnswerer:
             trial = Trial(table, *self._prepare(table), request, self._last_words_max, quarantined)
             self._place(trial, course, asked.number, began_s + TIME_MAX_S)
             after = self._after(trial, table, course)
-        except (CannotTellError, TableChangesTooFastError) as error:
+        except (FitUnknownError, TableChangesTooFastError) as error:
             course.unknown = str(error)
         finally:
             while table is not None and table.free_rows(ROWS_PER_PART):
@@ -200,7 +200,7 @@ class FitAnswerer:
 
         while self._step(part):
             if self._clock() > until_s:
-                raise CannotTellError("the table could not be copied in time")
+                raise FitUnknownError("the table could not be copied in time")
         return copying[0].finish()
 
     def _step(self, question: Callable[[Any], Any]) -> Any:
@@ -222,11 +222,11 @@ class FitAnswerer:
     def _place(self, trial: Trial, course: _Course, wanted: int, until_s: float) -> None:
         """Place servers until one has no host, or one more than ``wanted`` would fit.
 
-        :raises CannotTellError: when it cannot be told for one of the wanted servers
+        :raises FitUnknownError: when it is not known for one of the wanted servers
         """
         while not course.next_host and not course.refusal:
             if self._clock() > until_s:
-                raise CannotTellError(f"{course.placed} servers were placed in {TIME_MAX_S:g} s; ask for fewer")
+                raise FitUnknownError(f"{course.placed} servers were placed in {TIME_MAX_S:g} s; ask for fewer")
             plan = self._step(lambda _: trial.step())
             if isinstance(plan, CandidatesWanted):
                 plan = self._ask(trial, plan.node)
@@ -234,7 +234,7 @@ class FitAnswerer:
                 course.add(plan.choice.node, plan.choice.host, wanted)
             elif isinstance(plan, Refusal):
                 if plan.bad_request:
-                    raise CannotTellError(plan.text)
+                    raise FitUnknownError(plan.text)
                 course.refusal = plan.text
 
     def _ask(self, trial: Trial, node: str) -> Any:
@@ -242,7 +242,7 @@ class FitAnswerer:
         sharing = trial.sharing_with(node)
         answered = self._candidates(AskCandidates("fit", node, request.queries, request.request_id, sharing))
         if answered.error:
-            raise CannotTellError(f"Placement must name the candidates of this request: {answered.error}")
+            raise FitUnknownError(f"Placement must name the candidates of this request: {answered.error}")
         return self._step(lambda _: trial.answered(node, answered.candidates))
 
     def _after(self, trial: Trial, table: HostTable, course: _Course) -> dict[str, Any]:
@@ -252,7 +252,7 @@ class FitAnswerer:
         try:
             stop = trial.stopped(NEAR_MAX)
         except DecisionError as error:
-            raise CannotTellError(str(error)) from error
+            raise FitUnknownError(str(error)) from error
         refused = [
             {"host": table.view(node).host, "code": reason.code, "detail": dict(reason.detail)}
             for node, reason in list(stop.refused.items())[:REFUSED_MAX]

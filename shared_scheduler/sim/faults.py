@@ -29,9 +29,9 @@ SET_BACK_MAX_S = 1_000
 #: maximum time by which the clock of a scheduler jumps ahead: with a larger jump, it would not wait for a write that is
 #: carried out late (``CARRIED_OUT_WITHIN_S`` minus ``PROXY_TIMEOUT_S`` of the simulated Placement)
 JUMP_MAX_S = 30
-#: an agent's by less, because it counts an accepted claim for at least ``claim_check_after_s`` and the
-#: scheduler writes within ``write_timeout_s``: if clocks differed by more than the time between them,
-#: the agent would release resources that are about to be written
+#: The maximum for the clock of an agent is less.  The agent counts an accepted claim for at least
+#: ``claim_check_after_s``, and the scheduler writes within ``write_timeout_s``.  If clocks differed by more than the
+#: time between them, the agent would release resources that are about to be written.
 AGENT_JUMP_MAX_S = 4
 #: mean time between two moves with ports
 PORT_MOVES_S = 1.0

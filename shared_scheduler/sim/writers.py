@@ -39,7 +39,7 @@ class WritersListener(Protocol):
     """Receives the answers of the writers (the scheduler)."""
 
     def written_or_deleted(self, event: ev.AllocationWritten | ev.AllocationDeleted) -> None:
-        """An effect was carried out, or not."""
+        """An effect has ended: it was carried out, or it was not."""
 
     def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
         """What Nova shows of a server: whether it needs these allocations; None while an operation is under way."""

@@ -38,7 +38,7 @@ KNOWN = {
 }  # fmt: skip
 
 
-class CannotTellError(Exception):
+class FitUnknownError(Exception):
     """No host is like that."""
 
 
@@ -83,7 +83,7 @@ class Recorder:
     def _tell(self, context: Callable[[], Any]) -> Any:
         try:
             return context()
-        except CannotTellError as error:
+        except FitUnknownError as error:
             self.left_out[str(error)] += 1
             return None
 
@@ -106,7 +106,7 @@ def told(this: Any, host: Any, spec: Any) -> Any:
     """Facts of one host, the request, and whether the host's service is up."""
     request = asked(spec)
     if "$service" in str(request) and not hasattr(host, "service"):
-        raise CannotTellError("a host without a service")
+        raise FitUnknownError("a host without a service")
     return facts(host), request, service_up(this, host)
 
 
@@ -114,21 +114,21 @@ def weighed(names: list[str], hosts: list[Any], spec: Any) -> Any:
     """Facts of hosts and request."""
     if names != ["ImagePropertiesWeigher"]:
         return [facts(host) for host in hosts], asked(spec)
-    raise CannotTellError("images of instances, which Nova reads from the database")
+    raise FitUnknownError("images of instances, which Nova reads from the database")
 
 
 def facts(host: Any) -> dict[str, Any]:
     """A host as plain data."""
     if host is None:
-        raise CannotTellError("no host at all")
+        raise FitUnknownError("no host at all")
     strange = set(host.__dict__) - KNOWN
     if strange:
-        raise CannotTellError(f"attribute {', '.join(sorted(strange))}")
+        raise FitUnknownError(f"attribute {', '.join(sorted(strange))}")
     values = {name: getattr(host, name, None) for name in PLAIN}
     if isinstance(values["cpu_info"], dict):
-        raise CannotTellError("cpu_info is no text")
+        raise FitUnknownError("cpu_info is no text")
     if any(isinstance(one, dict) for one in (getattr(host, "stats", None) or {}).values()):
-        raise CannotTellError("stats that are no text")
+        raise FitUnknownError("stats that are no text")
     topology = getattr(host, "numa_topology", None)
     pci = getattr(host, "pci_stats", None)
     return values | {
@@ -150,13 +150,13 @@ def facts(host: Any) -> dict[str, Any]:
 
 def pools_of(pci: Any) -> list[dict[str, Any]]:
     if is_fake(pci):
-        raise CannotTellError("pci_stats is a mock")
+        raise FitUnknownError("pci_stats is a mock")
     return [dict(pool) for pool in pci.pools]
 
 
 def metrics_of(metrics: Any) -> list[dict[str, Any]]:
     if any("value" not in one for one in metrics):
-        raise CannotTellError("a metric without a value")
+        raise FitUnknownError("a metric without a value")
     return [{"name": one.name, "value": one.value} for one in metrics]
 
 
@@ -181,7 +181,7 @@ def is_fake(value: Any) -> bool:
 
 def plain(fake: Any) -> Any:
     if fake.side_effect is not None or is_fake(fake.return_value):
-        raise CannotTellError("metadata is a mock without a fixed answer")
+        raise FitUnknownError("metadata is a mock without a fixed answer")
     return fake.return_value
 
 

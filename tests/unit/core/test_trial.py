@@ -9,7 +9,7 @@ import pytest
 
 from shared_scheduler.core.events import Candidate
 from shared_scheduler.core.planner import CandidatesWanted, HostJudge, Refusal, Selected
-from shared_scheduler.core.trial import CannotTellError, Trial
+from shared_scheduler.core.trial import FitUnknownError, Trial
 from shared_scheduler.decision.request import Group, Request
 from shared_scheduler.protocol.messages import Consumer, GroupPolicy, Reason
 from shared_scheduler.table.host_table import HostTable
@@ -126,7 +126,7 @@ def test_a_provider_that_shares_with_other_hosts_cannot_be_counted_twice() -> No
     assert isinstance(running.answered("node-1", [shared]), Selected)
     running.step()
 
-    with pytest.raises(CannotTellError, match="pool"):
+    with pytest.raises(FitUnknownError, match="pool"):
         running.answered("node-1", [shared])
 
 
