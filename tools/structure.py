@@ -106,13 +106,21 @@ def class_names(modules: Mapping[str, Module]) -> Counter[str]:
 
 
 def names_with(word: str, modules: Mapping[str, Module]) -> Iterator[str]:
-    """Modules, classes and functions of the product whose name contains a word, as ``module`` or ``module:name``."""
+    """Modules, classes and functions of the product whose name contains a word, as ``module`` or ``module:name``.
+
+    Underscores and case do not matter: ``write_queue`` also finds ``WriteQueue``.
+    """
+    wanted = _joined(word)
     for name, module in modules.items():
-        if word in name.rsplit(".", 1)[-1]:
+        if wanted in _joined(name.rsplit(".", 1)[-1]):
             yield name
         for node in ast.walk(module.tree):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef) and word in node.name.lower():
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and wanted in _joined(node.name):
                 yield f"{name}:{node.name}"
+
+
+def _joined(name: str) -> str:
+    return name.replace("_", "").lower()
 
 
 def figures(files: Files) -> dict[str, str]:

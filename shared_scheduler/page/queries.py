@@ -130,7 +130,7 @@ class PageQuestions:
         """What the schedulers do."""
         return self._loads()[0]
 
-    def unheard(self) -> list[str]:
+    def schedulers_without_answer(self) -> list[str]:
         """A text for each scheduler that runs and did not answer."""
         return self._loads()[1]
 

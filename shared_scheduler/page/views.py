@@ -92,14 +92,14 @@ class Views:
         asked: dict[str, Any] = {
             "fleet": None,
             "loads": [],
-            "unheard": [],
+            "without_answer": [],
             "silent": "",
             "failed": [],
             "unreadable": "",
         }
         try:
             asked["fleet"], asked["loads"] = self._questions.fleet({}), self._questions.top({})
-            asked["unheard"] = self._questions.unheard()
+            asked["without_answer"] = self._questions.schedulers_without_answer()
         except AdminError as error:
             asked["silent"] = str(error)
         try:

@@ -5,9 +5,9 @@ A body is one msgpack array ``[version, type, field, field, ...]``; ``LAYOUTS`` 
 each type in order.  Version and type are single bytes below 128, so that size, version and type are
 checked before anything is decoded or allocated.
 
-Version skew.  ``VERSION`` is the major version; messages of another one are refused.  Within a major version, releases
-may only add: new fields behind the old ones, new types, new leaf names.  Therefore a receiver ignores up to
-``EXTRA_FIELDS_MAX`` unknown fields at the end, uses defaults for fields that an older sender does not have (those
+Peers of other releases.  ``VERSION`` is the major version; messages of another one are refused.  Within a major
+version, releases may only add: new fields behind the old ones, new types, new leaf names.  Therefore a receiver ignores
+up to ``EXTRA_FIELDS_MAX`` unknown fields at the end, uses defaults for fields that an older sender does not have (those
 behind ``Layout.required``), and drops unknown types with a separate error (``UnknownMessageType``).
 
 ``decode`` raises only ``RemoteProtocolError``, for any bytes; ``encode`` raises only ``UnsendableMessage``.  Both run

@@ -31,7 +31,7 @@ from shared_scheduler.protocol.messages import (
     must_be_heard,
 )
 from shared_scheduler.sim.agenda import Agenda, Trace
-from shared_scheduler.sim.skew import as_newer, foreign_body
+from shared_scheduler.sim.later_release import as_newer, foreign_body
 
 Receive = Callable[[Message], None]
 Returned = Callable[[Message], None]
@@ -100,8 +100,8 @@ class Network:
     ) -> None:
         """Add an endpoint; it replaces an older one with the same address.
 
-        ``newer``: it is of a later release and sends fields that others do not know (``skew.py``).  ``returned``: is
-        called with its casts that the broker returns, because no endpoint has the address.
+        ``newer``: it is of a later release and sends fields that others do not know (``later_release.py``).
+        ``returned``: is called with its casts that the broker returns, because no endpoint has the address.
         """
         self._endpoints[address] = endpoint = _Endpoint(address, receive, newer, returned)
         if scheduler:

@@ -19,7 +19,7 @@ from compute_agent.core import AgentCore
 from shared_scheduler.protocol.messages import Claim, Heartbeat, Message, Reason, Release, Usage, Verdict, agent_address
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.computes import Held, SimTracker, Size
-from shared_scheduler.sim.skew import LATER_LEAF
+from shared_scheduler.sim.later_release import LATER_LEAF
 from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.ticking import Ticking
 from shared_scheduler.sim.topology import SimFit
