@@ -19,7 +19,7 @@ from shared_scheduler.cmd import manage
 from shared_scheduler.daemon import admin
 from shared_scheduler.sync.read_registry import SOURCES
 from shared_scheduler.sync.revalidator import Revalidator
-from tests.unit.service.test_admin import impatient_with
+from tests.unit.daemon.test_admin import impatient_with
 
 ANSWER = {
     "scheduler": "sched1", "pid": 17, "release": "1.1.0",
