@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 from prometheus_client import CollectorRegistry
-from shared_scheduler.service.mode import CurrentMode, Mode
 
+from shared_scheduler.conf.mode import CurrentMode, Mode
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.decision.record import DecisionRecord

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from shared_scheduler.daemon import guru_meditation
 from shared_scheduler.daemon.guru_meditation import Product, in_another_thread, section
 from shared_scheduler.release import release
-from shared_scheduler.service import guru_meditation
 
 
 def text(answer: Any) -> str:

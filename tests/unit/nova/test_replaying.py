@@ -14,7 +14,7 @@ from nova import exception
 
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.daemon import admin
-from shared_scheduler.decision.explain import HostAnswer
+from shared_scheduler.decision.explain import ExplainedHost
 from shared_scheduler.nova.replaying import Redecider, ReplayedChoice, current_table, present_settings, replayed
 from shared_scheduler.records.record_file import RecordFile
 from shared_scheduler.records.replay_sum import ReplaySum
@@ -176,8 +176,8 @@ def test_hosts_of_equal_weight_are_told_as_equal(scheduler: Recorded, cloud: Clo
         def choose(self, *_: Any) -> ReplayedChoice:
             return ReplayedChoice(("cmp0",))
 
-        def compared(self, *_: Any) -> list[HostAnswer]:
-            return [HostAnswer(f"n-{host}", host, "", {}, 2.0) for host in ("cmp0", "cmp1")]
+        def compared(self, *_: Any) -> list[ExplainedHost]:
+            return [ExplainedHost(f"n-{host}", host, "", {}, 2.0) for host in ("cmp0", "cmp1")]
 
     [verdict] = replayed(scheduler.end(), None, lambda: cast(Redecider, Redecided()))
 
