@@ -19,7 +19,7 @@ from shared_scheduler.answers.schema import ANSWERS, schemas
 from shared_scheduler.cmd import manage
 from shared_scheduler.core.effects import NodeChange, RecordNode
 from shared_scheduler.daemon.admin import AdminServer
-from shared_scheduler.decision.explain import HostAnswer
+from shared_scheduler.decision.explain import ExplainedHost
 from shared_scheduler.decision.record import Attempt
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, totals
 from shared_scheduler.page.queries import PageQuestions
@@ -125,7 +125,7 @@ def test_a_story_tells_hosts_as_the_command_does(cloud: Cloud) -> None:
                       attempts=(Attempt("server-5", "n", "c5", "filter", {"filter": name}),))  # fmt: skip
     refused = record(("server-6",), failure="no_valid_host", text="none", answer=(),
                      attempts=(Attempt("server-6", "n", "c6", "no_capacity", detail),))  # fmt: skip
-    near = entries.Near([HostAnswer("n7", "c7", "no_room:MEMORY_MB", detail, epoch=3, sequence=7)])
+    near = entries.Near([ExplainedHost("n7", "c7", "no_room:MEMORY_MB", detail, epoch=3, sequence=7)])
     cloud.store.write([entries.entry(filtered, "s", NOW_S), entries.entry(refused, "s", NOW_S, near)])
 
     # then the page names the filter, and amounts have their units; the provider is that of the host

@@ -12,18 +12,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from shared_scheduler.service.admin import SUFFIX, AdminServer, Handlers
-from shared_scheduler.service.mode import CurrentMode, Mode
-
+from shared_scheduler.conf.mode import CurrentMode, Mode
 from shared_scheduler.core.events import Candidate
 from shared_scheduler.core.planner import Approval
+from shared_scheduler.daemon.admin import SUFFIX, AdminServer, Handlers
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.what_if import WhatIf
 from shared_scheduler.protocol.messages import Reason
 from shared_scheduler.service.engine import Sinks
-from shared_scheduler.service.fit import FitQuestions
-from shared_scheduler.service.host_answers import HostAnswers
+from shared_scheduler.service.fit import FitAnswerer
+from shared_scheduler.service.host_answers import HostAnswerer
 from shared_scheduler.service.inspection import questions
 from tools.laboratory.decide import workloads
 from tools.laboratory.decide.burst import Idle, learn, make_engine
@@ -63,11 +62,11 @@ class LiveScheduler:
         self._engine.stop()
 
     def _questions(self, decider: Decider) -> Handlers:
-        fit = FitQuestions(
+        fit = FitAnswerer(
             self._engine, NAME, request_of, lambda table: (Decider(table, rng=Random(0)), AcceptAll()), _no_placement,
             lambda names, _: names, LAST_WORDS_MAX,
         )  # fmt: skip
-        hosts = HostAnswers(self._engine, decider, NAME, request_of)
+        hosts = HostAnswerer(self._engine, decider, NAME, request_of)
         queues = {name: lambda: 0 for name in ("requests", "placement_writes", "records")}
         asked = questions(self._engine, NAME, dict, list, dict, CurrentMode(Mode.ACTIVE), queues)
         return {**asked, "fit": fit.answer, "hosts": hosts.answer}
