@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shared_scheduler.cmd import fit, manage
+from shared_scheduler.daemon.admin import SUFFIX, AdminServer
 
 REFUSED = {"host": "c3", "code": "filter", "detail": {"filter": "PickyFilter"}}
 DOWN = {"host": "c5", "code": "ComputeFilter", "detail": {"disabled": False, "disabled_reason": "", "up": False}}
@@ -99,3 +100,22 @@ def test_the_hosts_that_host_excludes_are_one_line() -> None:
         "  c1: no_room:VCPU (asked 4, used 14, capacity 16; short by 2 VCPU)"
     ]
     assert "  c2: in_tree (in_tree uuid-of-c1)" in without and "  and 8 more hosts: in_tree" in without
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_an_image_is_said_not_to_be_looked_up(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
+    # given a scheduler, which does not ask Glance
+    fits = {**answer(host="c3"), "fit": 1, "result": "fits"}
+    scheduler = AdminServer(tmp_path / f"sched1-1{SUFFIX}", {"fit": lambda _: fits})
+    scheduler.start()
+    size, image = ["--vcpus", "1", "--ram", "1"], "8a0e0a7e-0000-4f0f-8b0a-3b1d6f1a2c3d"
+    # when somebody asks with an image, which may not exist
+    try:
+        codes = [manage.main(["fit", "--socket-dir", str(tmp_path), "--format", form, *size, *more])
+                 for more in (["--image", image], [])]  # fmt: skip
+    finally:
+        scheduler.stop()
+    # then the answer is that of the scheduler, and one line says what it does not mean
+    told = f"fit: note: whether there is an image {image} is not known, because Glance is not asked; its properties "
+    assert codes == [0, 0]
+    assert capsys.readouterr().err == f"{told}count only as --image-property names them\n"

@@ -104,3 +104,17 @@ def test_other_machines_are_not_served_by_chance(
     shown = capsys.readouterr()
     assert (shown.out, shown.err.count("\n")) == ("", 1)
     assert told in shown.err
+
+
+def test_records_that_are_not_there_yet_are_told_and_do_not_keep_the_fleet_from_being_shown(tmp_path: Path) -> None:
+    command = [*MANAGE, "serve", "--records", str(tmp_path / "typo"), "--listen", str(tmp_path / "page.sock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        served = process.stdout.readline()
+        status, text = get(OverUnixSocket(tmp_path / "page.sock"), "/")
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=WAIT_S)
+
+    assert served.startswith("The page is served at ")
+    assert (status, errors.count("\n")) == (200, 1)
+    assert f"there is no file {tmp_path}/typo" in text and f"there is no file {tmp_path}/typo" in errors

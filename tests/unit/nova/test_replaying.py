@@ -15,6 +15,7 @@ from nova import exception
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.daemon import admin
 from shared_scheduler.decision.explain import ExplainedHost
+from shared_scheduler.nova import replaying
 from shared_scheduler.nova.replaying import Redecider, ReplayedChoice, current_table, present_settings, replayed
 from shared_scheduler.records.record_file import RecordFile
 from shared_scheduler.records.replay_sum import ReplaySum
@@ -53,6 +54,15 @@ class Recorded:
 def scheduler(start: Any, conf: Any, tmp_path: Path) -> Recorded:
     (tmp_path / "run").mkdir()
     return Recorded(start, conf, tmp_path)
+
+
+def test_reasons_of_a_refusal_are_counted_as_on_other_screens() -> None:
+    was = ReplayedChoice((), "0 of 9 hosts pass; rejected: traits: 6, no_room:VCPU: 3")
+    nobody: Any = None  # no host of the record is weighed
+
+    told = replaying._why({}, was, ReplayedChoice(("c3",)), nobody)
+
+    assert told == "a host passes now; then: 0 of 9 hosts pass; rejected: 6 traits, 3 no_room:VCPU"
 
 
 def again(records: RecordFile, state: Any, change: Callable[[], object] = lambda: None) -> list[Replayed]:
