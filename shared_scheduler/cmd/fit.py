@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -34,6 +35,11 @@ EXIT_CODES = {"fits": 0, "does_not_fit": 1, "unknown": 2}
 HOSTS_SHOWN_MAX = 50
 #: the reason of hosts that Nova's own filters refused; they are listed apart
 TRIED = "tried"
+#: what an answer does not mean for the image that was named
+UNKNOWN_IMAGE = (
+    "whether there is an image {} is not known, because Glance is not asked; its properties count only as "
+    "--image-property names them"
+)
 #: the reasons of the hosts that ``--host`` excludes
 OTHER_HOSTS = ("in_tree", "requested_destination")
 
@@ -107,6 +113,8 @@ def run(args: argparse.Namespace) -> int:
     except admin.AdminError as error:
         return running_schedulers.print_errors("fit", [error])
     print(json.dumps(timed(answer)) if args.format == "json" else "\n".join(lines(answer)))
+    if args.image:
+        print(f"fit: note: {UNKNOWN_IMAGE.format(printable(args.image))}", file=sys.stderr)
     return EXIT_CODES[answer["result"]]
 
 

@@ -21,6 +21,7 @@ from shared_scheduler.cmd.record_stores import UNREADABLE
 from shared_scheduler.daemon.admin import AdminError
 from shared_scheduler.daemon.http_server import serve_at
 from shared_scheduler.daemon.telemetry_address import TelemetryAddress, TelemetryError, parsed
+from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.store import Store
 
 LISTEN = "127.0.0.1:8780"
@@ -75,9 +76,18 @@ def _serve(args: argparse.Namespace, store: Store) -> int:
     with server:
         server.set_app(Site(PageQuestions(store, _sockets(args), time.time), (*LOCAL_NAMES, *args.host_name)))
         where = args.listen.path or f"http://{TelemetryAddress(args.listen.host, server.server_port)}/"
+        _tell_unreadable(store)
         print(f"The page is served at {where}", flush=True)
         server.serve_forever()
     return 0
+
+
+def _tell_unreadable(store: Store) -> None:
+    """Say if the records cannot be read: the first scheduler may not have written any yet, or the name is wrong."""
+    try:
+        record_stores.is_empty(store)
+    except RecordsError as error:
+        print(f"serve: {' '.join(str(error).split())}; until then, only the fleet is shown", file=sys.stderr)
 
 
 def _sockets(args: argparse.Namespace) -> Path | None:

@@ -38,6 +38,7 @@ from shared_scheduler.nova.plugins import configure_decider, weigher_names
 from shared_scheduler.nova.request_filters import RequestFilters
 from shared_scheduler.nova.versions import MinimumComputeVersion
 from shared_scheduler.nova.what_if_requests import WhatIfRequests
+from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.asked_again import asked_again, differs_from
 from shared_scheduler.records.replay_sum import DIFFERENCES_MAX
 from shared_scheduler.records.reweigh import CANNOT, DIFFERS, SAME, CannotReplayError, Replayed, chosen_hosts
@@ -171,9 +172,9 @@ def _compared(record: Record, was: ReplayedChoice | str, after: Redecider, check
 
 def _why(record: Record, was: ReplayedChoice, now: ReplayedChoice, after: Redecider) -> str:
     if not now.hosts:
-        return f"no host: {now.text}"
+        return f"no host: {counts_first(now.text)}"
     if not was.hosts:
-        return f"a host passes now; then: {was.text}"
+        return f"a host passes now; then: {counts_first(was.text)}"
     [index, *_] = [place for place, pair in enumerate(zip(was.hosts, now.hosts, strict=False)) if pair[0] != pair[1]]
     if index:
         return f"server {index + 1}: {now.hosts[index]} instead of {was.hosts[index]}"
