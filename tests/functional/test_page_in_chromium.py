@@ -11,13 +11,14 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 from shared_scheduler.daemon.http_server import serve_at
 from shared_scheduler.daemon.telemetry_address import TelemetryAddress
 from tests.support.browser import SCHEMES, chromium, prefer
 from tests.support.shown_cloud import build
-from tests.unit.page.test_site import FORGED, HOST, NOW_S, SERVER, Cloud
+from tests.unit.page.test_site import FORGED, HOST, NOW_S, NOWHERE, SERVER, Cloud, no_host
 
 PATIENCE_S = 180.0
 #: contrast of text that WCAG 2.2 asks for at level AA
@@ -37,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a page is served; the first node and a server have hostile names."""
     cloud = Cloud(tmp_path_factory.mktemp("cloud"), ("127.0.0.1",))
     cloud.fleet[0].update(host=FORGED, why_not=FORGED)
-    cloud.store.write([build(FORGED, FORGED, NOW_S, FORGED)])
+    cloud.store.write([build(FORGED, FORGED, NOW_S, FORGED), no_host()])
     cloud.scheduler.start()
     server = serve_at(TelemetryAddress("127.0.0.1", 0), threads=True)
     server.set_app(cloud.site)
@@ -111,8 +112,27 @@ def test_pages_are_reached_by_tab_and_the_first_step_skips_to_the_content(
         until(browser, title)
 
 
+def test_what_the_hosts_lacked_is_one_line_and_no_id_is_broken(browser: webdriver.Chrome, place: str) -> None:
+    browser.get(f"{place}/why?id={NOWHERE}")
+    lacking = next(one for one in browser.find_elements("css selector", ".causes li") if "100000 MB" in one.text)
+    words = browser.find_elements("css selector", ".next code span")
+
+    assert lines(browser, lacking) == 1
+    assert NOWHERE in [word.text for word in words]
+    assert {lines(browser, word) for word in words} == {1}
+
+
+def lines(browser: webdriver.Chrome, element: WebElement) -> int:
+    """How many lines the text of an element fills."""
+    return round(browser.execute_script(
+        "return arguments[0].getBoundingClientRect().height / parseFloat(getComputedStyle(arguments[0]).lineHeight)",
+        element))  # fmt: skip
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("path", ["/", "/records", "/reasons", f"/why?id={SERVER}", f"/host?host={HOST}"])
+@pytest.mark.parametrize(
+    "path", ["/", "/records", "/reasons", f"/why?id={SERVER}", f"/why?id={NOWHERE}", f"/host?host={HOST}"]
+)
 def test_text_has_contrast_in_both_schemes(browser: webdriver.Chrome, place: str, path: str, scheme: str) -> None:
     prefer(browser, scheme)
     browser.get(place + path)
@@ -128,7 +148,9 @@ def test_text_has_contrast_in_both_schemes(browser: webdriver.Chrome, place: str
     assert found and poor == set()
 
 
-@pytest.mark.parametrize("path", ["/", "/?show=lag", "/records", "/reasons", f"/why?id={SERVER}", f"/host?host={HOST}"])
+@pytest.mark.parametrize(
+    "path", ["/", "/?show=lag", "/records", "/reasons", f"/why?id={SERVER}", f"/why?id={NOWHERE}", f"/host?host={HOST}"]
+)
 def test_no_page_is_wider_than_a_phone_nor_breaks_its_own_policy(
     browser: webdriver.Chrome, place: str, path: str
 ) -> None:

@@ -47,8 +47,11 @@ def _host(number: int, rng: Random) -> dict[str, Any]:
 class ShownScheduler:
     """Answers as a scheduler does; each question finds five more decisions."""
 
-    def __init__(self, fleet: list[dict[str, Any]], name: str = "controller-1", pid: int = 4711) -> None:
-        self._fleet, self._head, self._asked = fleet, {"scheduler": name, "pid": pid}, 0
+    def __init__(
+        self, fleet: list[dict[str, Any]], name: str = "controller-1", started_at: float = 1_759_989_200.0
+    ) -> None:
+        self._fleet, self._asked, self._started_at = fleet, 0, started_at
+        self._head = {"scheduler": name, "pid": 4711}
 
     def questions(self) -> dict[str, Any]:
         """The handlers of an admin server."""
@@ -59,7 +62,7 @@ class ShownScheduler:
         lagging = [one for one in self._fleet if one["lag"]]
         states = [one["state"] for one in self._fleet]
         return {
-            **self._head, "clock_s": float(self._asked), "nodes": len(self._fleet),
+            **self._head, "started_at": self._started_at, "clock_s": float(self._asked), "nodes": len(self._fleet),
             "windows": {each.value: states.count(each.value) for each in WindowPhase},
             "lags": {"0": len(self._fleet) - len(lagging), "1": 0, "4": 0, "16": 0, "more": len(lagging)},
             "lagging": [{name: one[name] for name in ("host", "state", "lag", "heard_ago_s")} for one in lagging[:20]],

@@ -13,7 +13,7 @@ from shared_scheduler.answers import from_records
 from shared_scheduler.answers.schema import ANSWERS, schema_of, schemas
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.store import RecordConditions, Store
-from tests.unit.cmd.test_questions_to_records import stored
+from tests.unit.cmd.test_questions_to_records import build, stored
 
 
 @pytest.fixture
@@ -64,6 +64,19 @@ def test_each_failure_is_counted_once_under_its_main_reason(store: Store) -> Non
         "NoMoreFixedIps": 4, "no_room:MEMORY_MB": 1,
     }  # fmt: skip
     assert found["counts"]["no_room:MEMORY_MB"][10] == 1
+
+
+def test_the_texts_of_failed_builds_are_bounded(tmp_path: Path) -> None:
+    # given builds that failed with one error and ten texts, one of them long and frequent
+    store, long = JsonLines(tmp_path / "records"), "x" * 1000
+    store.write([build(f"c{n}", 1.0 + n, reason=f"NoRoom: text {n}") for n in range(9)])
+    store.write([build("c9", 10.0 + n, reason=f"NoRoom: {long}") for n in range(3)])
+
+    [(reason, texts)] = from_records.reasons(store, 0.0, 20.0)["texts"].items()
+
+    assert reason == "NoRoom"
+    assert len(texts) == from_records.TEXTS_MAX
+    assert next(iter(texts.items())) == (long[: from_records.TEXT_CHARS_MAX] + "…", 3)
 
 
 def test_reasons_say_when_they_read_not_all_records(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

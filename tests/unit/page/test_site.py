@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,12 +16,14 @@ from urllib.parse import quote
 import pytest
 from jsonschema import Draft202012Validator
 
+from shared_scheduler.answers import from_records, story_words, terms
 from shared_scheduler.answers.schema import ANSWERS, schemas
+from shared_scheduler.answers.shapes import Why
 from shared_scheduler.cmd import manage
 from shared_scheduler.core.effects import NodeChange, RecordNode
 from shared_scheduler.daemon.admin import AdminServer
 from shared_scheduler.decision.explain import ExplainedHost
-from shared_scheduler.decision.record import Attempt
+from shared_scheduler.decision.record import Attempt, DecisionCounts, Weighed
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, totals
 from shared_scheduler.page.queries import PageQuestions
 from shared_scheduler.page.site import HEADERS, QUERY_CHARS_MAX, Site
@@ -35,7 +38,7 @@ from tests.unit.records.test_entries import record
 NOW_S = 1_760_000_000.0
 #: what a tenant, an agent or a plug-in may call itself
 FORGED = "</td><script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e\x1b[2K"
-SERVER, HOST = "server-1", "rack000-c03"
+SERVER, HOST, NOWHERE = "server-1", "rack000-c03", "server-nowhere"
 
 Get = Callable[..., tuple[str, dict[str, str], str]]
 
@@ -50,7 +53,13 @@ class Cloud:
         self.store.write(list(day(NOW_S, 100, rng, [one["host"] for one in self.fleet])))
         self.store.write([build(SERVER, HOST, NOW_S - 5, NO_ADDRESS)])
         self.scheduler = AdminServer(directory / "c-1.sock", ShownScheduler(self.fleet).questions())
-        self.site = Site(PageQuestions(self.store, directory, lambda: NOW_S), names)
+        self.site = Site(PageQuestions(self.store, directory, lambda: NOW_S), names, f" --records {self.path}")
+
+    def why(self, name: str) -> Why:
+        """What the command ``why`` prints, before it is text."""
+        found = from_records.why(self.store, name)
+        assert found is not None
+        return found
 
     def get(self, path: str, **environ: str) -> tuple[str, dict[str, str], str]:
         """Status, headers and body, as the site gives them to its server."""
@@ -110,11 +119,138 @@ def test_each_page_is_whole_and_runs_only_our_own_files(cloud: Cloud, path: str)
 
 
 def test_a_story_says_what_to_do_next_and_explains_its_words(cloud: Cloud) -> None:
-    assert f"Next: the log of nova-compute on {HOST} has the traceback" in cloud.get(f"/why?id={SERVER}")[2]
+    text = shown(cloud.get(f"/why?id={SERVER}")[2])
+    assert f"The log of nova-compute on {HOST} has the traceback" in text
+    command = f"shared-scheduler-manage why {SERVER} --nova --records {cloud.path}"
+    assert f"{command} shows Nova's own events and faults" in text
 
     [decision] = cloud.store.last(1, RecordConditions(kind="decision", result="placed"))
     text = cloud.get(f"/why?id={decision['request_id']}")[2]
     assert '<th scope="row">weights</th><td>Of the hosts that passed,' in text
+
+
+def shown(page: str) -> str:
+    """What a reader sees of a page, with one space between words."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page.partition("<main")[2])).split())
+
+
+def no_host(**changes: Any) -> dict[str, Any]:
+    """A record of a request for 100,000 MB and a trait that two hosts cannot have."""
+    counts = DecisionCounts(0, 2, 0, {"no_room:MEMORY_MB": 2})
+    refused = record(
+        (NOWHERE,), failure="no_candidates", text="0 of 2 hosts pass", answer=(), attempts=(), decisions=(counts,),
+        timings_ms={"total": 34.3, "rechecking": 34.3}, request_id="req-nowhere",
+    )  # fmt: skip
+    detail = {"provider": "p", "resource_class": "MEMORY_MB", "asked": 100_000, "used": 0, "max_unit": 1_200}
+    answers = [ExplainedHost(host, host, "no_room:MEMORY_MB", detail, epoch=3, sequence=41) for host in ("c1", "c2")]
+    near = entries.Near(answers, {"no_room:MEMORY_MB": (98_800, 98_800)}, {"c1": {"source": "agent", "age_s": 0.4}})
+    made = entries.entry(refused, "controller-1", NOW_S, near)
+    forms = [{"resources": {"MEMORY_MB": 100_000}, "root_required": ["HW_CPU_X86_AVX512F"]}]
+    asked = {**made["asked"], "forms": forms, "group": ["group-1", "anti-affinity"]}
+    return {**made, "user_id": "user-7", "asked": asked, **changes}
+
+
+def test_the_page_of_a_request_tells_what_the_command_tells(cloud: Cloud) -> None:
+    cloud.store.write([no_host()])
+
+    text = shown(cloud.get(f"/why?id={NOWHERE}")[2])
+
+    assert "Asked 100000 MB of MEMORY_MB; one server gets at most 1200 MB on these 2 hosts" in text
+    assert "user user-7" in text
+    assert "Limited to hosts by group anti-affinity group-1; traits HW_CPU_X86_AVX512F" in text
+    assert "Took 34.3 ms: 1 decision, 0 hosts tried; rechecking 34.3 ms; the request came at" in text
+    assert "asked 100000 MB, used 0 MB, max_unit 1200 MB" in text
+    for word in terms.meanings(story_words.words(cloud.why(NOWHERE)), *story_words.TERMS):
+        assert word in text.partition("Words")[0] or word in ("agent", "claim"), word
+
+
+def test_only_hosts_that_were_tried_are_said_to_be_tried(cloud: Cloud) -> None:
+    filtered = {"instance": NOWHERE, "host": "c2", "outcome": "filter", "detail": {"filter": "TheirFilter"},
+                "verdict_ms": None, "write_ms": None, "after_decisions": 1}  # fmt: skip
+    cloud.store.write([no_host(attempts=[filtered])])
+
+    text = shown(cloud.get(f"/why?id={NOWHERE}")[2])
+
+    assert "Hosts that a filter rejected c2 TheirFilter" in text
+    assert "Hosts that were rejected c1" in text
+    assert "nearly" not in text and "were tried" not in text.partition("Words")[0]
+
+
+def test_a_try_stands_behind_its_decision(cloud: Cloud) -> None:
+    best = Weighed("n", "c3", 0.0, 3, 41)
+    counts = DecisionCounts(0, 3, 2, {"no_room:VCPU": 1}, (best,))
+    detail = {"resource_class": "VCPU", "asked": 4}
+    tries = (Attempt("s", "n", "c3", "no_capacity", detail, 3, 41, 2.5, after_decisions=1),
+             Attempt("s", "n", "c2", "written", {}, 3, 41, 2.5, 8.0, after_decisions=2))  # fmt: skip
+    refused = record(("s",), request_id="req-2", decisions=(counts, counts), attempts=tries, answer=(("c2",),))
+    cloud.store.write([entries.entry(refused, "controller-1", NOW_S)])
+
+    text = shown(cloud.get("/why?id=req-2")[2])
+
+    first, second = (text.index(f"Hosts that were tried {host}") for host in ("c3 no_capacity", "c2 written"))
+    assert text.index("2 of 3 hosts passed") < first < text.rindex("2 of 3 hosts passed") < second
+
+
+def test_the_end_of_the_alternates_is_told(cloud: Cloud) -> None:
+    placed = record(("s",), request_id="req-3", answer=(("c1", "c2"),))
+    cloud.store.write([entries.entry(placed, "controller-1", NOW_S), build("s", "c1", NOW_S + 1, NO_ADDRESS),
+                       build("s", "c2", NOW_S + 2, NO_ADDRESS)])  # fmt: skip
+
+    assert "No alternate was left after these builds, and Nova gave up." in shown(cloud.get("/why?id=req-3")[2])
+
+
+def test_a_host_that_refused_is_not_shown_as_selected(cloud: Cloud) -> None:
+    tries = (Attempt("s", "n", "c3", "no_capacity"), Attempt("s", "n", "c2", "written"))
+    cloud.store.write([entries.entry(record(("s",), attempts=tries, answer=(("c2", "c1"),)), "controller-1", NOW_S)])
+
+    assert "placed req-7 c2 (refused: c3 )" in shown(cloud.get("/records?count=1")[2])
+
+
+def test_the_fleet_says_since_when_it_counts_and_defines_its_words(cloud: Cloud) -> None:
+    text = shown(cloud.get("/")[2])
+
+    assert "Without host" in text and "Failures 312" not in text
+    assert "controller-1 4711 2025-10-09 05:53:20Z" in text
+    assert "MEMORY_MB" in text and "MiB" not in text
+    words = text.partition(" Words ")[2]
+    for word in ("without host", "refusals", "conflicts", "usable", "stranded", "not choosable"):
+        assert f" {word} " in f" {words}", word
+
+
+def test_a_scheduler_that_wrote_records_and_does_not_answer_is_named(cloud: Cloud) -> None:
+    cloud.store.write([entries.entry(record(), "sched2", NOW_S - 60)])
+    cloud.store.write([entries.entry(record(), "sched3", NOW_S - 90_000)])
+
+    text = shown(cloud.get("/")[2])
+
+    assert "sched2 wrote records until 2025-10-09 08:52:20Z ; it does not answer here" in text
+    assert "controller-1 wrote" not in text and "sched3 wrote" not in text
+
+
+def test_the_page_of_a_host_says_its_order_and_when_its_agent_is_late(cloud: Cloud) -> None:
+    cloud.fleet[3].update(host=HOST, freshness="fresh", state="in_order", heard_ago_s=38.7, why_not="quarantined")
+
+    text = shown(cloud.get(f"/host?host={HOST}")[2])
+
+    assert "What the records say, newest first" in text
+    assert "Heard 38.7 s ago" in text
+    assert (
+        "After 48 s without a message it is asked whether it is there, and after 54 s the node is provisional" in text
+    )
+    assert "May be selected yes, after all others (quarantined)" in text
+    assert "fresh An agent publishes the state of the node" in text
+
+
+def test_reasons_have_the_texts_of_the_builds_and_the_times_of_the_bars(tmp_path: Path) -> None:
+    cloud = Cloud(tmp_path)
+    error = "ComputeResourcesUnavailable: Insufficient compute resources: No more IP addresses."
+    cloud.store.write([build("s", f"c{n}", NOW_S - n, error) for n in range(9)])
+
+    text = shown(cloud.get("/reasons?hours=1")[2])
+
+    assert "ComputeResourcesUnavailable 9 Insufficient compute resources: No more IP addresses." in text
+    assert "2025-10-09 07:53:20Z Over time 2025-10-09 08:53:20Z" in text
+    assert "the highest is 9 failures in 75 seconds" in text
 
 
 def test_a_story_tells_hosts_as_the_command_does(cloud: Cloud) -> None:

@@ -101,6 +101,7 @@ def test_top_counts_windows_lags_decisions_and_queues() -> None:
     answer = asked(driver, "top")
 
     assert (answer["nodes"], answer["decisions"], answer["failures"]) == (4, 7, 2)
+    assert answer["started_at"] > 0.0
     assert answer["windows"]["in_order"] == 2 and answer["windows"]["gap"] == 1
     assert answer["lags"] == {"0": 2, "1": 0, "4": 1, "16": 0, "more": 0, "silent": 0, "without_agent": 1}
     assert [(row["host"], row["lag"]) for row in answer["lagging"]] == [("host-3", 4)]
