@@ -48,6 +48,10 @@ WHOLE_SECONDS_S = 1.0
 SUCCEEDED = {DECISION: PLACED, BUILD: ACTIVE}
 #: Steps of time in which failures are counted.
 STEPS = 48
+#: Records in which ``writers`` looks for schedulers.
+WRITERS_MAX = 1_000
+#: Texts of builds that ``reasons`` has of one error, and their length.
+TEXTS_MAX, TEXT_CHARS_MAX = 3, 160
 
 
 def why(store: Store, name: str) -> Why | None:
@@ -232,9 +236,8 @@ def reasons(store: Store, since_at: float, until_at: float) -> Reasons:
     for record, reason in _failures(found):
         counts.setdefault(reason, [0] * STEPS)[min(int((record["at"] - since_at) / step_s), STEPS - 1)] += 1
     ordered = dict(sorted(counts.items(), key=lambda one: (-sum(one[1]), one[0])))
-    return Reasons(
-        since_at=since_at, until_at=until_at, step_s=step_s, records=len(found), whole=whole, counts=ordered
-    )  # fmt: skip
+    return Reasons(since_at=since_at, until_at=until_at, step_s=step_s, records=len(found), whole=whole,
+                   counts=ordered, texts=_texts(found))  # fmt: skip
 
 
 def is_failure(record: Record) -> bool:
@@ -249,6 +252,23 @@ def last_failures(store: Store, count: int) -> list[RecordEntry]:
     decisions = filter(is_failure, store.last(DECISIONS_MAX, RecordConditions(kind=DECISION)))
     found = sorted([*builds, *decisions], key=lambda record: float(record["at"]))
     return cast(list[RecordEntry], found[-count:])
+
+
+def _texts(records: list[Record]) -> dict[str, dict[str, int]]:
+    """What failed builds say behind the name of their error."""
+    texts: dict[str, Counter[str]] = {}
+    for record, reason in _failures(records):
+        text = record["reason"].partition(":")[2].strip() if record["kind"] == BUILD else ""
+        if text:
+            short = text[:TEXT_CHARS_MAX] + "…" * (len(text) > TEXT_CHARS_MAX)
+            texts.setdefault(reason, Counter())[short] += 1
+    return {reason: dict(counted.most_common(TEXTS_MAX)) for reason, counted in texts.items()}
+
+
+def writers(store: Store, since_at: float) -> dict[str, float]:
+    """Each scheduler that wrote one of the newest ``WRITERS_MAX`` records since then -> the moment of its last one."""
+    found = store.last(WRITERS_MAX, RecordConditions(since_s=since_at))
+    return {str(one["scheduler"]): float(one["at"]) for one in found if one.get("scheduler")}
 
 
 def _failures(records: list[Record]) -> Iterator[tuple[Record, str]]:

@@ -96,8 +96,9 @@ class Reasons(TypedDict):
 
     ``counts``: reason -> number of failures in each step of ``step_s`` from ``since_at`` on.  A decision that failed
     counts once, under the reason that rejected the most hosts, or else under its result; a build that failed counts
-    under the name of its error.  ``records``: number of records that were read; ``whole``: whether these are all
-    records from ``since_at`` to ``until_at``.
+    under the name of its error.  ``texts``: of such a name -> the most frequent texts behind it -> failures.
+    ``records``: number of records that were read; ``whole``: whether these are all records from ``since_at`` to
+    ``until_at``.
     """
 
     since_at: float
@@ -106,6 +107,7 @@ class Reasons(TypedDict):
     records: int
     whole: bool
     counts: dict[str, list[int]]
+    texts: dict[str, dict[str, int]]
 
 
 class Use(TypedDict):
@@ -150,7 +152,7 @@ class LaggingHost(TypedDict):
 
 
 class Load(TypedDict):
-    """What one scheduler does.  Counts are those since its start.
+    """What one scheduler does.  Counts are those since its start (``started_at``).
 
     ``clock_s``: the clock of the scheduler; the difference of two loads is the time between them.  ``windows``: state
     of a window -> nodes.  ``lags``: at most so many messages behind -> nodes; those without an agent that reports are
@@ -159,6 +161,7 @@ class Load(TypedDict):
 
     scheduler: str
     pid: int
+    started_at: NotRequired[float]
     clock_s: float
     nodes: int
     windows: dict[str, int]

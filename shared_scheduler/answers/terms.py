@@ -435,8 +435,11 @@ TOP = TermGroup("Live view", "top and the page of serve: what the running schedu
 })  # fmt: skip
 
 PAGE = TermGroup("The page", "serve: the page of the fleet.", {
-    "failures": "Requests that ended without a host: none was found, or the request failed.",
-    "stranded": "Free, but not usable, because another resource of the same node runs out first.",
+    "not choosable": "No request may select the node at present, or it is in quarantine and comes last.",
+    "usable": "Free capacity of choosable nodes that can be used if servers use all resources of a node alike: of each "
+              "resource the smallest share that the node has free of any.",
+    "stranded": "Free capacity of choosable nodes beyond what is usable: another resource of the node runs out first. "
+                "Of one node: the largest share of a resource that is stranded.",
 })  # fmt: skip
 
 #: what filters of Nova that reject often say of a host

@@ -35,7 +35,7 @@ from shared_scheduler.records.store import (
     RecordConditions,
     Store,
 )
-from shared_scheduler.records.story import NO_HOST, refusing, rejected
+from shared_scheduler.records.story import NO_HOST, hosts_by_end
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.FAILURES, terms.BUILDS, terms.NODE_CHANGES, terms.AGREEMENT)
@@ -156,11 +156,7 @@ def _hosts(record: Record) -> str:
     records have hosts."""
     if record.get("kind") != DECISION or "answer" not in record:
         return ",".join(record.get("hosts", ()))
-    selected = ",".join(dict.fromkeys(inner[0] for inner in record["answer"] if inner))
-    refused = refusing(record)
-    filtered = [host for host in rejected(record) if host not in refused]
-    others = [host for host in record.get("hosts", ()) if host not in (*selected.split(","), *refused, *filtered)]
-    named = {"refused": refused, "rejected by a filter": filtered, "tried": others}
-    told = [f"{name}: {','.join(hosts)}" for name, hosts in named.items() if hosts]
+    selected, others = hosts_by_end(record)
+    told = [f"{end}: {','.join(hosts)}" for end, hosts in others.items()]
     brackets = f"({'; '.join(told)})" if told else ""
-    return " ".join(filter(None, [selected, brackets]))
+    return " ".join(filter(None, [",".join(selected), brackets]))

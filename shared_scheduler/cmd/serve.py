@@ -74,7 +74,8 @@ def _serve(args: argparse.Namespace, store: Store) -> int:
         print(f"serve: {args.listen}: {error.strerror or error}", file=sys.stderr)
         return UNREADABLE
     with server:
-        server.set_app(Site(PageQuestions(store, _sockets(args), time.time), (*LOCAL_NAMES, *args.host_name)))
+        questions = PageQuestions(store, _sockets(args), time.time)
+        server.set_app(Site(questions, (*LOCAL_NAMES, *args.host_name), record_stores.named(args)))
         where = args.listen.path or f"http://{TelemetryAddress(args.listen.host, server.server_port)}/"
         _tell_unreadable(store)
         print(f"The page is served at {where}", flush=True)

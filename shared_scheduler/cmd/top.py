@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from shared_scheduler.answers import from_schedulers, terms
 from shared_scheduler.answers.from_schedulers import COUNTED, Rates
 from shared_scheduler.answers.shapes import LaggingHost, Load
+from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, running_schedulers
 from shared_scheduler.cmd.arguments import number
 from shared_scheduler.cmd.screen import line, screen_on
@@ -68,7 +69,7 @@ def _show_next(args: argparse.Namespace, directory: Path, rates: Rates) -> int:
     time.sleep(args.interval)
     loads, silent = from_schedulers.loads(directory, args.scheduler)
     found = rates.add(loads)
-    text = json.dumps(found) if args.format == "json" else "\n\n".join("\n".join(lines(one)) for one in found)
+    text = json.dumps(timed(found)) if args.format == "json" else "\n\n".join("\n".join(lines(one)) for one in found)
     words = terms.explained(_words(found), *TERMS, terms.COUNTERS) if args.once and args.format != "json" else []
     print("\n".join([text, *words]), flush=True)
     return running_schedulers.print_errors("top", silent) if silent else 0

@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shared_scheduler.answers import from_records, terms
+from shared_scheduler.answers.decision_facts import limits, took
 from shared_scheduler.answers.held_room import held_text
 from shared_scheduler.answers.host_facts import outcome, rejection, tries_after, unknown_kind, values
 from shared_scheduler.answers.next_steps import end_of_alternates, next_steps, unknown_causes
 from shared_scheduler.answers.shapes import FAULT, NovaEvent, Why
-from shared_scheduler.answers.story_words import PHASES, TERMS, result_of, words
+from shared_scheduler.answers.story_words import TERMS, result_of, words
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import nova_events, record_stores
 from shared_scheduler.records.amounts import counts_first
@@ -29,9 +30,6 @@ from shared_scheduler.records.order import in_order
 from shared_scheduler.records.plain_text import listed, printable
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DATABASES, DECISION, PLACED, Record, Store
 from shared_scheduler.records.story import FILTERED
-
-#: a trait that a request filter of Nova adds to every request, and a hint that is told with its group
-OF_EVERY_REQUEST, HINT_OF_GROUP = "OWNER_NOVA", "group"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -124,7 +122,7 @@ def _decision(record: Record) -> Iterator[str]:
     yield f"{moment(record['at'])}  decision of {record['scheduler']}: {_ids(record)}"
     yield f"  who       project {record['project_id']}, user {record.get('user_id', '')}"
     yield f"  asked     {_asked(record['asked'])}"
-    yield from (f"  limited   {'; '.join(limits)}" for limits in [list(_limits(record["asked"]))] if limits)
+    yield from (f"  limited   {'; '.join(texts)}" for texts in [list(limits(record["asked"]))] if texts)
     if record.get("result", PLACED) != PLACED:
         yield f"  failed    {record['result']}: {counts_first(record['reason'])}"
     for number, counts in enumerate(record["decisions"], 1):
@@ -137,44 +135,12 @@ def _decision(record: Record) -> Iterator[str]:
     for uuid, hosts in zip(record["asked"]["instances"], record["answer"], strict=False):
         alternates = f"; alternates {', '.join(hosts[1:])}" if hosts[1:] else ""
         yield f"  answer    {uuid} on {hosts[0]}{alternates}"
-    yield from _took(record)
+    yield from (f"  took      {text}" for text in took(record))
 
 
 def _ids(record: Record) -> str:
     global_id = record.get("global_request_id")
     return str(record["request_id"]) + (f" (global id {global_id})" if global_id else "")
-
-
-def _limits(asked: Any) -> Iterator[str]:
-    """What else restricts the hosts."""
-    required = {name for form in asked["forms"] for names in ("root_required", "required")
-                for name in form.get(names, ())}  # fmt: skip
-    hints = [hint for hint in asked.get("hints") or () if hint != HINT_OF_GROUP or not asked.get("group")]
-    texts = {
-        "zone": asked.get("availability_zone"), "group": " ".join(filter(None, reversed(asked.get("group") or ()))),
-        "hints": ", ".join(hints), "not": ", ".join(asked.get("ignore_hosts") or ()),
-        "only": ", ".join([*(asked.get("force_hosts") or ()), *(asked.get("force_nodes") or ())]),
-        "traits": ", ".join(sorted(required - {OF_EVERY_REQUEST})),
-        "to": (asked.get("destination") or {}).get("host"),
-    }  # fmt: skip
-    return (f"{name} {text}" for name, text in texts.items() if text)
-
-
-def _took(record: Record) -> Iterator[str]:
-    times = record.get("timings_ms", {})
-    if "total" in times:
-        kept = {"decision": len(record.get("decisions", ())), "host": len(record.get("attempts", ()))}
-        counts = {
-            name: int(times.get(of, kept[name])) for name, of in (("decision", "decisions"), ("host", "attempts"))
-        }
-        filtered = sum(1 for one in record.get("attempts", ()) if one["outcome"] == FILTERED)
-        counts["host"] = max(counts["host"] - filtered, 0)
-        decided, hosts = (f"{number} {name}{'s' * (number != 1)}" for name, number in counts.items())
-        tried = f"{hosts} tried" + (f", {filtered} rejected by a filter" if filtered else "")
-        parts = ", ".join(f"{name} {times[name]:.1f} ms" for name in PHASES if times.get(name))
-        came = f"the request came at {moment(record['started_at'])}" if "started_at" in record else ""
-        total = f"{times['total']:.1f} ms" if times["total"] else "less than 0.1 ms of waiting"
-        yield f"  took      {total}: {decided}, {tried}" + "".join(f"; {part}" for part in (parts, came) if part)
 
 
 def passed(counts: Mapping[str, Any]) -> str:

@@ -14,8 +14,8 @@ from math import ceil, sqrt
 from shared_scheduler.answers.shapes import FleetHost, Use
 from shared_scheduler.protocol.phases import WindowPhase
 
-#: resources that a map adds up, and their names on the page
-RESOURCES: Mapping[str, str] = {"VCPU": "vCPUs", "MEMORY_MB": "Memory, MiB", "DISK_GB": "Disk, GiB"}
+#: resources that a map adds up, by the names that Nova and the commands use
+RESOURCES = ("VCPU", "MEMORY_MB", "DISK_GB")
 COLUMNS_MIN = 48
 #: columns for each row of a large map
 ASPECT = 3.2
@@ -48,7 +48,7 @@ class FleetMap:
 class ResourceTotal:
     """One resource of the whole fleet, in its own unit.  The parts add up to ``capacity``, unless it is overcommitted.
 
-    ``closed``: free on nodes that are not selected.
+    ``closed``: free on nodes that are not choosable.
     """
 
     name: str
@@ -86,8 +86,8 @@ def lag_class(host: FleetHost) -> str:
 
 #: what a map may show: how a node is classified, and the names of the classes in order
 VIEWS: Mapping[str, tuple[Callable[[FleetHost], str], Mapping[str, str]]] = {
-    "used": (used_class, {**STEP_NAMES, CLOSED: "not selected", UNKNOWN: "not known"}),
-    "stranded": (stranded_class, {**STEP_NAMES, CLOSED: "not selected", UNKNOWN: "not known"}),
+    "used": (used_class, {**STEP_NAMES, CLOSED: "not choosable", UNKNOWN: "not known"}),
+    "stranded": (stranded_class, {**STEP_NAMES, CLOSED: "not choosable", UNKNOWN: "not known"}),
     "lag": (lag_class, {
         WindowPhase.IN_ORDER.value: "in order", WindowPhase.UNVERIFIED.value: "unverified",
         WindowPhase.GAP.value: "gap",
@@ -117,10 +117,10 @@ def _path(places: Iterable[int], columns: int) -> str:
 
 def totals(hosts: Sequence[FleetHost]) -> list[ResourceTotal]:
     """What the fleet has of each resource."""
-    return [_total(name, rc, [host for host in hosts if _capacity(host, rc)]) for rc, name in RESOURCES.items()]
+    return [_total(rc, [host for host in hosts if _capacity(host, rc)]) for rc in RESOURCES]
 
 
-def _total(name: str, rc: str, hosts: Sequence[FleetHost]) -> ResourceTotal:
+def _total(rc: str, hosts: Sequence[FleetHost]) -> ResourceTotal:
     capacity = used = usable = stranded = closed = 0
     for host in hosts:
         own = host["resources"][rc]
@@ -131,7 +131,7 @@ def _total(name: str, rc: str, hosts: Sequence[FleetHost]) -> ResourceTotal:
             closed += free
         else:
             usable, stranded = usable + min(reachable, free), stranded + max(free - reachable, 0)
-    return ResourceTotal(name, capacity, used, usable, stranded, closed)
+    return ResourceTotal(rc, capacity, used, usable, stranded, closed)
 
 
 def free_shares(host: FleetHost) -> list[float]:

@@ -6,6 +6,7 @@ The commands call the same functions, so the three surfaces cannot differ.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from math import isfinite
@@ -30,6 +31,8 @@ FIELD_CHARS_MAX = 255
 RECORDS_DEFAULT, STORY_DEFAULT = 50, 50
 HOURS_DEFAULT, HOURS_MAX = 24, 24 * 365
 SECONDS_PER_HOUR = 3600.0
+#: what the name of a worker process has behind that of its scheduler, which is in the records
+WORKER = re.compile(r"\.worker\d+$")
 #: How long an answer that costs the scheduler or the store much is shown again.
 KEPT_MAX = 64
 FLEET_TTL_S, REASONS_TTL_S, LOAD_TTL_S = 2.0, 10.0, 1.0
@@ -56,6 +59,7 @@ class PageQuestions:
         self._rates = Rates()
         self._fleet = _shared(FLEET_TTL_S, lambda: from_schedulers.fleet(self._sockets()))
         self._loads = _shared(LOAD_TTL_S, self._ask_loads)
+        self._writers = _shared(REASONS_TTL_S, self._read_writers)
         self._reasons = _shared(REASONS_TTL_S, self._count_reasons)
         self._by_name: Mapping[str, Callable[[Fields], Any]] = {
             "why": self.why, "why-not": self.why_not, "records": self.records, "story": self.story,
@@ -133,6 +137,14 @@ class PageQuestions:
     def schedulers_without_answer(self) -> list[str]:
         """A text for each scheduler that runs and did not answer."""
         return self._loads()[1]
+
+    def away(self) -> dict[str, float]:
+        """Each scheduler that wrote records in the last day, and is not among those that answer -> its last record."""
+        there = {WORKER.sub("", one["scheduler"]) for one in self._loads()[0]}
+        return {name: at for name, at in self._writers().items() if name not in there}
+
+    def _read_writers(self) -> dict[str, float]:
+        return from_records.writers(self._store, self._clock() - HOURS_DEFAULT * SECONDS_PER_HOUR)
 
     def _ask_loads(self) -> tuple[list[Load], list[str]]:
         loads, silent = from_schedulers.loads(self._sockets())

@@ -59,11 +59,12 @@ class Refused(Exception):
 
 
 class Site:
-    """``names``: what ``Host`` may say, without the port."""
+    """``names``: what ``Host`` may say, without the port; ``place``: the arguments by which a command reads the same
+    records, each after a space."""
 
-    def __init__(self, questions: PageQuestions, names: Iterable[str]) -> None:
+    def __init__(self, questions: PageQuestions, names: Iterable[str], place: str = "") -> None:
         self._questions = questions
-        self._views = Views(questions)
+        self._views = Views(questions, place)
         self._names = frozenset(name.lower() for name in names)
         files = resources.files("shared_scheduler.page") / "static"
         self._files: Mapping[str, Answer] = {

@@ -3,28 +3,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import ChainableUndefined, Environment, PackageLoader
 from markupsafe import Markup
 
-from shared_scheduler.answers import story_words, terms
+from shared_scheduler.answers import decision_facts, story_words, terms
 from shared_scheduler.answers.from_records import is_failure
 from shared_scheduler.answers.held_room import held_text
-from shared_scheduler.answers.host_facts import code_of, comparison, origin, outcome_parts, tries
+from shared_scheduler.answers.host_facts import code_of, comparison, origin, outcome_parts, tries_after
 from shared_scheduler.answers.host_facts import words as words_of_facts
-from shared_scheduler.answers.next_steps import next_steps, unknown_causes
-from shared_scheduler.answers.shapes import Fleet, FleetHost, Reasons, RecordEntry
+from shared_scheduler.answers.next_steps import end_of_alternates, next_steps, unknown_causes
+from shared_scheduler.answers.shapes import Fleet, FleetHost, Load, Reasons, RecordEntry, Why
 from shared_scheduler.daemon.admin import AdminError
-from shared_scheduler.page.fleet_map import VIEWS, fleet_map, free_shares, totals
+from shared_scheduler.page.fleet_map import RESOURCES, VIEWS, fleet_map, free_shares, totals
 from shared_scheduler.page.queries import Fields, NotRecordedError, PageQuestions
+from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.phases import ASKING, WindowPhase
 from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.moments import iso, second
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NODE, PLACED
+from shared_scheduler.records.story import FILTERED, WRITTEN, hosts_by_end
 
 #: Rows of the tables of hosts, and of reasons.
 HOSTS_SHOWN, REASONS_SHOWN, FAILED_SHOWN = 12, 20, 8
@@ -33,25 +36,36 @@ FILTERS = ("kind", "project", "host", "result", "reason", "count")
 HOURS = (1, 6, 24, 168)
 BEHIND = frozenset(phase.value for phase in (*ASKING, WindowPhase.SILENT))
 KINDS = (DECISION, BUILD, COMPARISON, NODE)
-#: words of the page of the fleet
-FLEET_WORDS = ("decisions", "failures", "refusals", "conflicts", "stranded", "lag")
-GOOD = frozenset({PLACED, ACTIVE, "written"})
+#: After these times without a message, an agent is asked whether it is there, and is silent, by default.
+LATE_S = {"asked": limits.ASKED_AFTER * limits.SILENT_AFTER_S, "silent": limits.SILENT_AFTER_S}
+GOOD = frozenset({PLACED, ACTIVE, WRITTEN})
+PROGRAM = "shared-scheduler-manage"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an operator may do next: the words of a command and what it shows, or a text only."""
+
+    command: Sequence[str]
+    text: str
 
 
 class Views:
-    """Renders a page by its path."""
+    """Renders a page by its path.  ``place``: see ``answers.next_steps.next_steps``."""
 
-    def __init__(self, questions: PageQuestions) -> None:
-        self._questions = questions
+    def __init__(self, questions: PageQuestions, place: str = "") -> None:
+        self._questions, self._place = questions, place
         self._jinja = Environment(
             loader=PackageLoader("shared_scheduler.page"), autoescape=True, undefined=ChainableUndefined,
             trim_blocks=True, lstrip_blocks=True, finalize=_plain,
         )  # fmt: skip
         self._jinja.filters.update(moment=second, number=_number, iso=iso, percent=_percent, origin=origin,
-                                   code=code_of, comparison=comparison, tries=tries, outcome_parts=outcome_parts,
-                                   places=enumerate, capitalize_first=_capitalized,
-                                   counts_first=counts_first, held=held_text)  # fmt: skip
-        self._jinja.globals.update(GOOD=GOOD, BUILD=BUILD, DECISION=DECISION, KINDS=KINDS, is_failure=is_failure)
+                                   places=enumerate, capitalize_first=_capitalized, counts_first=counts_first,
+                                   held=held_text, code=code_of, comparison=comparison, outcome_parts=outcome_parts,
+                                   limits=decision_facts.limits, took=decision_facts.took)  # fmt: skip
+        self._jinja.globals.update(GOOD=GOOD, BUILD=BUILD, DECISION=DECISION, FILTERED=FILTERED, KINDS=KINDS,
+                                   is_failure=is_failure, tries_after=tries_after, hosts_by_end=hosts_by_end,
+                                   LATE_S=LATE_S, RESOURCES=RESOURCES)  # fmt: skip
         self.pages: Mapping[str, Callable[[Fields], str]] = {
             "/": self._fleet, "/records": self._records, "/reasons": self._reasons, "/why": self._why,
             "/host": self._host,
@@ -93,6 +107,7 @@ class Views:
             "fleet": None,
             "loads": [],
             "without_answer": [],
+            "away": {},
             "silent": "",
             "failed": [],
             "unreadable": "",
@@ -104,10 +119,11 @@ class Views:
             asked["silent"] = str(error)
         try:
             asked["failed"] = self._last_failed()
+            asked["away"] = self._questions.away() if asked["loads"] else {}
         except RecordsError as error:
             asked["unreadable"] = str(error)
         shown = {} if asked["fleet"] is None else _map_of(asked["fleet"], view)
-        words = terms.meanings(FLEET_WORDS, terms.PAGE, terms.TOP, terms.COUNTERS) if shown else {}
+        words = terms.meanings(_words_of_fleet(asked["loads"], asked["fleet"]), terms.PAGE, terms.TOP, terms.COUNTERS)
         return self._render("fleet.html", here="/", view=view, views=list(VIEWS), words=words, **asked, **shown)
 
     def _last_failed(self) -> list[RecordEntry]:
@@ -121,18 +137,20 @@ class Views:
     def _reasons(self, fields: Fields) -> str:
         found = self._questions.reasons(fields)
         hours = int(fields.get("hours", "").strip() or 24)
-        return self._render("reasons.html", here="/reasons", reasons=found, rows=_bars(found), hours=hours, spans=HOURS)
+        highest = max((max(counts) for counts in found["counts"].values()), default=1)
+        return self._render("reasons.html", here="/reasons", reasons=found, rows=_bars(found, highest),
+                            highest=highest, hours=hours, spans=HOURS)  # fmt: skip
 
     def _why(self, fields: Fields) -> str:
-        story = self._questions.why(fields)
+        found = self._questions.why(fields)
         host, answers = fields.get("host", "").strip(), None
         if host:
-            answers = self._questions.why_not({"id": story["name"], "host": host})
-        steps, unknown = list(next_steps(story)), list(unknown_causes(story))
-        words = terms.meanings(story_words.words(story), *story_words.TERMS)
+            answers = self._questions.why_not({"id": found["name"], "host": host})
+        told = words_of_facts(one["text"] for one in answers or ())
+        words = terms.meanings([*told, *story_words.words(found)], *story_words.TERMS)
         return self._render(
-            "why.html", story=story, steps=steps, unknown=unknown, host=host, answers=answers, words=words,
-            query=story["name"],
+            "why.html", story=found, steps=list(_steps(found, self._place)), unknown=list(unknown_causes(found)),
+            ends=list(end_of_alternates(found)), host=host, answers=answers, words=words, query=found["name"],
         )  # fmt: skip
 
     def _host(self, fields: Fields) -> str:
@@ -147,7 +165,21 @@ class Views:
         shown = [word for one in now for word in (one["freshness"], one["why_not"], one["state"])]
         words = terms.meanings([*shown, *words_of_facts(one["text"] for one in events)],
                                terms.FRESHNESS, terms.NOT_CHOOSABLE, *story_words.HOST_TERMS, terms.TOP)  # fmt: skip
-        return self._render("host.html", name=name, now=now, events=events, query=name, words=words)
+        return self._render("host.html", name=name, now=now, events=events, words=words, query=name)
+
+
+def _steps(told: Why, place: str) -> Iterator[Step]:
+    for text in next_steps(told, place):
+        command, shows, what = text.partition(" shows ")
+        yield Step([PROGRAM, *command.split(" ")], f"shows {what}") if shows else Step((), _capitalized(text))
+
+
+def _words_of_fleet(loads: Sequence[Load], fleet: Fleet | None) -> Iterator[str]:
+    if loads:
+        yield from ("decisions", "without host", "refusals", "conflicts", *loads[0]["queues"])
+    if fleet is not None:
+        yield from ("lag", *terms.PAGE.terms)
+        yield from sorted({one["state"] for one in fleet["hosts"]} & BEHIND)
 
 
 def _map_of(fleet: Fleet, view: str) -> dict[str, Any]:
@@ -171,11 +203,11 @@ def _stranded(host: FleetHost) -> float:
     return max(shares) - min(shares) if shares else 0.0
 
 
-def _bars(reasons: Reasons) -> list[dict[str, Any]]:
+def _bars(reasons: Reasons, highest: int) -> list[dict[str, Any]]:
     """Reasons with the heights of their bars, in per cent of the highest bar of all."""
-    highest = max((max(counts) for counts in reasons["counts"].values()), default=1)
     return [
-        {"reason": reason, "total": sum(counts), "bars": [round(100 * count / highest, 1) for count in counts]}
+        {"reason": reason, "total": sum(counts), "texts": reasons["texts"].get(reason, {}),
+         "bars": [round(100 * count / highest, 1) for count in counts]}
         for reason, counts in list(reasons["counts"].items())[:REASONS_SHOWN]
     ]  # fmt: skip
 

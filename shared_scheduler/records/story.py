@@ -161,6 +161,16 @@ def rejected(decision: Record, server: str = "") -> list[str]:
     return _ended(decision, server, lambda outcome: outcome == FILTERED)
 
 
+def hosts_by_end(decision: Record) -> tuple[list[str], dict[str, list[str]]]:
+    """The selected hosts of a decision, and how the others ended -> these hosts."""
+    selected = list(dict.fromkeys(str(inner[0]) for inner in decision["answer"] if inner))
+    refused = refusing(decision)
+    filtered = [host for host in rejected(decision) if host not in refused]
+    others = [host for host in decision.get("hosts", ()) if host not in (*selected, *refused, *filtered)]
+    named = {"refused": refused, "rejected by a filter": filtered, "tried": others}
+    return selected, {end: hosts for end, hosts in named.items() if hosts}
+
+
 def _ended(decision: Record, server: str, is_wanted: Callable[[str], bool]) -> list[str]:
     """The hosts that have a try with such an outcome, and none that succeeded."""
     tries = [one for one in decision.get("attempts", ()) if server in ("", one.get("instance", server))]

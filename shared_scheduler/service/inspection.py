@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -71,6 +72,7 @@ def questions(
     """The questions of one scheduler process.  ``name``: the name that operators use; ``reads``: returns the report of
     the revalidator; ``foreign_changes``: that of the writer of allocations; ``queues``: what waits.
     """
+    started = {"started_at": time.time()}
     return {
         "status": lambda _: {"scheduler": name, "pid": os.getpid(), "mode": mode.value.value, **status(engine)},
         "nodes": lambda _: {"scheduler": name, "nodes": nodes(engine)},
@@ -78,7 +80,7 @@ def questions(
         "reads": lambda _: {"scheduler": name, "pid": os.getpid(), "reads": reads()},
         "foreign-changes": lambda _: {"scheduler": name, "pid": os.getpid(), **foreign_changes()},
         "fleet": lambda _: {"scheduler": name, "pid": os.getpid(), "hosts": fleet(engine)},
-        "top": lambda _: {"scheduler": name, "pid": os.getpid(), **load(engine, queues)},
+        "top": lambda _: {"scheduler": name, "pid": os.getpid(), **started, **load(engine, queues)},
         "why": why,
     }
 

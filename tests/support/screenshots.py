@@ -47,10 +47,12 @@ def _take(directory: Path) -> None:
     last = next(one for one in reversed(records) if one["request_id"] == SERVER)
     failed = [build(last["instances"][0], host, NOW_S + 4 + n, NO_ADDRESS) for n, host in enumerate(last["answer"][0])]
     store.write(failed)
-    scheduler = AdminServer(directory / "c-1.sock", ShownScheduler(fleet).questions())
+    scheduler = AdminServer(directory / "c-1.sock", ShownScheduler(fleet, started_at=NOW_S - 259_200).questions())
     scheduler.start()
     server = serve_at(TelemetryAddress("127.0.0.1", 0), threads=True)
-    server.set_app(Site(PageQuestions(store, directory, lambda: NOW_S), ("127.0.0.1",)))
+    server.set_app(
+        Site(PageQuestions(store, directory, lambda: NOW_S), ("127.0.0.1",), " --config-file /etc/nova/nova.conf")
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     IMAGES.mkdir(exist_ok=True)
     for name, (path, scheme, height) in PICTURES.items():
