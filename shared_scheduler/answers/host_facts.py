@@ -52,19 +52,24 @@ def outcome(attempt: Mapping[str, Any]) -> str:
 
 def outcome_parts(attempt: Mapping[str, Any]) -> tuple[str, str]:
     """How a try ended, and the numbers compared."""
-    detail = {name: value for name, value in attempt["detail"].items() if name != "provider"}
-    name = _name_of(str(attempt["outcome"]), detail)
-    return name, values(_with_units(detail, str(detail.get("resource_class", ""))))
+    code, found = str(attempt["outcome"]), attempt["detail"]
+    detail = {name: value for name, value in _numbers(code, found).items() if name != "provider"}
+    return _name_of(code, found), values(_with_units(detail, str(detail.get("resource_class", ""))))
 
 
 def code_of(one: Mapping[str, Any]) -> str:
     """The code of a rejection; a filter of Nova by its name."""
-    return _name_of(str(one["code"]), dict(one["detail"]))
+    return _name_of(str(one["code"]), one["detail"])
 
 
-def _name_of(code: str, detail: dict[str, Any]) -> str:
-    """The code, or the name of the filter of Nova that stands behind it, which ``detail`` loses."""
-    return str(detail.pop("filter", "") or code) if code == FILTERED else code
+def _name_of(code: str, detail: Mapping[str, Any]) -> str:
+    """The code, or the name of the filter of Nova that stands behind it."""
+    return str(detail.get("filter") or code) if code == FILTERED else code
+
+
+def _numbers(code: str, detail: Mapping[str, Any]) -> dict[str, Any]:
+    """The detail without the name of a filter, which ``_name_of`` gives."""
+    return {name: value for name, value in detail.items() if code != FILTERED or name != "filter"}
 
 
 def rejection(one: Mapping[str, Any]) -> str:
@@ -81,8 +86,7 @@ def comparison(one: Mapping[str, Any]) -> str:
         missing = detail["used"] + detail["asked"] - detail["capacity"]
     lacks = f"short by {amount(code.removeprefix(NO_ROOM), missing)}" if missing > 0 else ""
     said = IN_THE_CODE if code.startswith(NO_ROOM) else ()
-    compared = {name: value for name, value in detail.items() if name not in said}
-    _name_of(code, compared)
+    compared = {name: value for name, value in _numbers(code, detail).items() if name not in said}
     return "; ".join(filter(None, [values(_with_units(compared, code.removeprefix(NO_ROOM))), lacks]))
 
 

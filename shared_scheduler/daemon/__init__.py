@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every process of either program has: an admin socket, metrics and health, reports, a word to systemd."""
+"""What every process of either program has: an admin socket, metrics and health, reports, notices to systemd."""

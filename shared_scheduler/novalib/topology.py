@@ -38,8 +38,8 @@ _CHILDREN = frozenset({fields.PciDeviceType.SRIOV_VF, fields.PciDeviceType.VDPA}
 #: Longest text of an error in a refusal.
 WHY_CHARS = 500
 
-#: Arrangements of NUMA cells that Nova may try for one host: a second or some, in which the scheduler decides nothing
-#: else.  Guests of three cells may be tried on 64 cells, of four on 33, of eight on nine.
+#: Arrangements of NUMA cells that Nova may try for one host.  They take some seconds, in which the scheduler decides
+#: nothing else.  Guests of three cells may be tried on 64 cells, of four on 33, of eight on nine.
 ARRANGEMENTS_MAX = 1_000_000
 #: If devices are asked for, Nova compares each pool for each arrangement, which takes as long as so many arrangements.
 POOL_COST = 10

@@ -635,30 +635,6 @@ def test_hosts_of_equal_weight_are_not_ranked(tmp_path: Path, capsys: pytest.Cap
     assert told("c4") == f"passed, number 3 by weight 1.5 {state}; c3 was the first with 2"
 
 
-def test_a_host_that_passed_alone_has_no_weight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    best = (Weighed("n", "c3", 0.0, 3, 1),)
-    found = record(
-        ("server-1",), decisions=(DecisionCounts(0, 3, 1, {"no_room:VCPU": 2}, best),), attempts=(), answer=()
-    )
-    JsonLines(tmp_path / "r").write([entries.entry(found, "sched1", 1_760_000_000.0)])
-
-    manage.main(["why", "server-1", "--records", str(tmp_path / "r")])
-    assert "  weights   only c3 passed, so it was not weighed" in capsys.readouterr().out.splitlines()
-    manage.main(["why-not", "server-1", "c3", "--records", str(tmp_path / "r")])
-    assert "passed, as the only one (state at epoch 3, sequence 1)" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("second", "told"), [("no address", True), ("no disk", False)])
-def test_builds_that_failed_for_one_reason_point_to_what_the_hosts_share(
-    second: str, told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ends = [build("c1", 1_760_000_001.0, reason="no address"), build("c2", 1_760_000_002.0, reason=second)]
-    JsonLines(tmp_path / "r").write([stored()[0], *ends])
-
-    manage.main(["why", "server-1", "--records", str(tmp_path / "r")])
-    assert ("  next      each build failed for the same reason: " in capsys.readouterr().out) == told
-
-
 def test_one_host_passed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = record(("server-1",), decisions=(DecisionCounts(0, 3, 1, {}),), attempts=(), answer=())
     JsonLines(tmp_path / "r").write([entries.entry(found, "sched1", 1_760_000_000.0)])

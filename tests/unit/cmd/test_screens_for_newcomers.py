@@ -16,6 +16,7 @@ from shared_scheduler.decision.record import Attempt, DecisionCounts, Weighed
 from shared_scheduler.records import entries
 from shared_scheduler.records.askers import NOBODY
 from shared_scheduler.records.json_lines import JsonLines
+from tests.unit.cmd.test_questions_to_records import build, stored
 from tests.unit.records.test_entries import record
 
 BEGIN_S = 1_760_000_000.0
@@ -117,3 +118,27 @@ def test_the_story_of_a_host_has_the_increments_between_its_records(
     assert texts[1].startswith("its agent had sent") and texts[2].startswith("passed, "), (
         "before what follows from them"
     )
+
+
+def test_a_host_that_passed_alone_has_no_weight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    best = (Weighed("n", "c3", 0.0, 3, 1),)
+    found = record(
+        ("server-1",), decisions=(DecisionCounts(0, 3, 1, {"no_room:VCPU": 2}, best),), attempts=(), answer=()
+    )
+    JsonLines(tmp_path / "r").write([entries.entry(found, "sched1", BEGIN_S)])
+
+    manage.main(["why", "server-1", "--records", str(tmp_path / "r")])
+    assert "  weights   only c3 passed, so it was not weighed" in capsys.readouterr().out.splitlines()
+    manage.main(["why-not", "server-1", "c3", "--records", str(tmp_path / "r")])
+    assert "passed, as the only one (state at epoch 3, sequence 1)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("second", "told"), [("no address", True), ("no disk", False)])
+def test_builds_that_failed_for_one_reason_point_to_what_the_hosts_share(
+    second: str, told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends = [build("c1", BEGIN_S + 1, reason="no address"), build("c2", BEGIN_S + 2, reason=second)]
+    JsonLines(tmp_path / "r").write([stored()[0], *ends])
+
+    manage.main(["why", "server-1", "--records", str(tmp_path / "r")])
+    assert ("  next      each build failed for the same reason: " in capsys.readouterr().out) == told
