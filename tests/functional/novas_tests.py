@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nova's own functional tests, as shipped in its package, with another manager where they start nova-scheduler.
 
-``green`` runs some in a process of their own, because Nova's test package patches its process: that is
-``python -m tests.functional.novas_tests FILE MANAGER TEST ...``, which appends a line of JSON for each test.
+``not_green`` runs some in a process of their own, because Nova's test package patches its process: that is
+``python -m tests.functional.novas_tests FILE MANAGER PATIENCE TEST ...``, which appends a line of JSON for each test.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +28,8 @@ BROKEN = "tests.functional.no_host_manager.NoHostManager"
 RUN_TIMEOUT_S = 3000
 TEST_TIMEOUT_S = 300
 TAIL = 4000
+#: How many times as long as Nova's tests wait, in the first try and in each further one.
+PATIENCE, MORE_PATIENCE = 1, 8
 #: as Nova's tox.ini sets them for its functional tests
 ENVIRONMENT = {
     "LC_ALL": "C.UTF-8", "LANGUAGE": "en_US", "OS_STDOUT_CAPTURE": "1", "OS_STDERR_CAPTURE": "1",
@@ -38,26 +42,29 @@ NotGreen = dict[str, str]
 
 
 def not_green(tests: Iterable[str], manager: str = OURS, eventlet: bool = False, tries: int = 2) -> NotGreen:
-    """Run them; again, alone, what was not green: their own waits of some seconds run out on a busy machine."""
-    found = _run(tuple(tests), manager, eventlet)
+    """Run them; again, alone and with more patience, what was not green.
+
+    Their own waits of five seconds run out on a busy machine, with nova-scheduler as well.
+    """
+    found = _run(tuple(tests), manager, eventlet, PATIENCE)
     for _ in range(tries - 1):
         for test in [test for test, why in found.items() if why]:
-            found |= _run((test,), manager, eventlet)
+            found |= _run((test,), manager, eventlet, MORE_PATIENCE)
     return found
 
 
-def _run(tests: tuple[str, ...], manager: str, eventlet: bool) -> NotGreen:
+def _run(tests: tuple[str, ...], manager: str, eventlet: bool, patience: int) -> NotGreen:
     """One after the other; what a test that takes its process along has left, in another one."""
     found: NotGreen = {}
     while left := tests[len(found) :]:
-        told, said = _in_a_process(left, manager, eventlet)
+        told, said = _in_a_process(left, manager, eventlet, patience)
         found |= told
         if len(told) < len(left):
             found[left[len(told)]] = NO_END + said
     return found
 
 
-def _in_a_process(tests: tuple[str, ...], manager: str, eventlet: bool) -> tuple[NotGreen, str]:
+def _in_a_process(tests: tuple[str, ...], manager: str, eventlet: bool, patience: int) -> tuple[NotGreen, str]:
     with tempfile.TemporaryDirectory(prefix="novas-") as name:
         home, out = Path(name), Path(name) / "out"
         environment = os.environ | ENVIRONMENT | {
@@ -65,7 +72,7 @@ def _in_a_process(tests: tuple[str, ...], manager: str, eventlet: bool) -> tuple
             "PYTHONPATH": os.pathsep.join([str(_tree(home)), str(ROOT)]),
         }  # fmt: skip
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", __name__, str(out), manager, *tests],
+            [sys.executable, "-W", "ignore", "-m", __name__, str(out), manager, str(patience), *tests],
             cwd=home, env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False,
         )  # fmt: skip
         rows = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
@@ -86,9 +93,10 @@ def _tree(home: Path) -> Path:
 # -- in the process of its own
 
 
-def main(out: str, manager: str, *tests: str) -> None:
+def main(out: str, manager: str, patience: str, *tests: str) -> None:
     importlib.import_module(PACKAGE)  # patches, first of all
     _put_in_place(manager)
+    _wait_longer(int(patience))
     with open(out, "a", buffering=1) as file:
         for test in tests:
             file.write(json.dumps([test, _complaint(test)]) + "\n")
@@ -108,6 +116,13 @@ def _put_in_place(manager: str) -> None:
         set_up(self)
 
     test.TestCase.setUp = with_agents
+
+
+def _wait_longer(times: int) -> None:
+    """Lengthen the pauses between the ten looks that Nova's tests take at a server or a migration."""
+    from nova.tests.functional import integrated_helpers
+
+    integrated_helpers.time = SimpleNamespace(**vars(time) | {"sleep": lambda pause_s: time.sleep(times * pause_s)})
 
 
 def _complaint(name: str) -> str:
