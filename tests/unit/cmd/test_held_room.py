@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 from shared_scheduler.answers.held_room import held_text
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import manage
+from shared_scheduler.decision.explain import ExplainedHost
 from shared_scheduler.decision.record import Attempt
 from shared_scheduler.records import entries
 from shared_scheduler.records.database import RecordTable
@@ -39,7 +40,13 @@ def stored() -> list[dict[str, Any]]:
     refused = Attempt("loser", "n1", "c1", "no_capacity", FULL, 3, 41, 2.5, held=HELD)
     loser = record(("loser",), request_id="req-loser", failure="no_valid_host", text="none took it", answer=(),
                    attempts=(refused,))  # fmt: skip
-    return [entries.entry(winner, "sched1", 1_760_000_000.0), entries.entry(loser, "sched2", 1_760_000_000.5)]
+    late = record(("late",), request_id="req-late", failure="no_valid_host", text="0 of 1 hosts pass", answer=())
+    full = ExplainedHost("n1", "c1", "no_room:VCPU", {name: FULL[name] for name in ("asked", "used", "capacity")})
+    return [
+        entries.entry(winner, "sched1", 1_760_000_000.0),
+        entries.entry(loser, "sched2", 1_760_000_000.5),
+        entries.entry(late, "sched2", 1_760_000_001.0, entries.Near([full], held={"n1": HELD})),
+    ]
 
 
 @pytest.fixture(params=["file", "database"])
@@ -66,7 +73,16 @@ def test_why_names_the_servers_that_held_the_room_and_their_projects(ask: Ask) -
     assert any(line.startswith("  held  ") for line in lines[lines.index("Words:") :]), "the word is defined"
 
 
-@pytest.mark.parametrize("question", [("why-not", "loser", "c1"), ("story", "c1")])
+def test_why_names_who_holds_the_room_of_a_host_that_was_rejected(ask: Ask) -> None:
+    code, out, _ = ask("why", "late")
+
+    lines = out.splitlines()
+    [number] = [number for number, line in enumerate(lines) if line.startswith("  host      c1: no_room:VCPU (asked 1")]
+    assert (code, lines[number + 1]) == (0, f"  held      c1: {TOLD}")
+    assert any(line.startswith("  held  ") for line in lines[lines.index("Words:") :]), "the word is defined"
+
+
+@pytest.mark.parametrize("question", [("why-not", "loser", "c1"), ("why-not", "late", "c1"), ("story", "c1")])
 def test_the_questions_about_a_host_tell_it_too(ask: Ask, question: tuple[str, ...]) -> None:
     _, out, _ = ask(*question, "--format", "json")
 

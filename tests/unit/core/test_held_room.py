@@ -9,17 +9,20 @@ import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.held_room import HOLDERS_MAX
+from shared_scheduler.core.held_room import HOLDERS_MAX, REJECTED_HOSTS_MAX, held_room_of_rejected
 from shared_scheduler.core.request_state import ATTEMPTS_WITH_HOLDERS_MAX
+from shared_scheduler.decision.explain import ExplainedHost, explain
+from shared_scheduler.decision.pipeline import NOVA_DEFAULTS, Decider
+from shared_scheduler.decision.request import PlacementForm
 from shared_scheduler.protocol.messages import Consumer, Increment, Leaf, Reason, RefusalCode, Verdict
 from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in, of_kind, only, only_claim, request
 
 FULL: dict[str, Leaf] = {"provider": "node-1", "resource_class": "VCPU", "asked": 1, "used": 4, "capacity": 4}
 
 
-def vcpus(count: int, memory_mb: int = 512) -> Consumer:
+def vcpus(count: int, memory_mb: int = 512, node: str = "node-1") -> Consumer:
     amounts = {"VCPU": count, "MEMORY_MB": memory_mb}
-    return Consumer({"node-1": {name: amount for name, amount in amounts.items() if amount}}, member=True)
+    return Consumer({node: {name: amount for name, amount in amounts.items() if amount}}, member=True)
 
 
 def refused(driver: SchedulerDriver, reason: Reason, news: tuple[Increment, ...] = ()) -> dict[str, Any]:
@@ -119,3 +122,49 @@ def test_a_claim_that_was_written_names_nobody() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))))
     assert [attempt.held for attempt in answer.record.attempts] == [{}]
+
+
+def rejected(driver: SchedulerDriver, **amounts: int) -> tuple[ExplainedHost, ...]:
+    """The hosts, all of which a decision rejects."""
+    form = PlacementForm({"VCPU": 1, **amounts})
+    found = explain(Decider(driver.table, NOVA_DEFAULTS), request(forms=(form,))).listed
+    assert all(host.code for host in found)
+    return found
+
+
+def test_a_host_that_a_decision_rejects_names_who_holds_what_it_lacks() -> None:
+    # given a node whose cores are taken, one of them by a claim of this scheduler
+    driver = SchedulerDriver().with_agents("node-1", consumers={"old": vcpus(3)})
+    claim = only_claim(driver.ask(request("new")))
+    # when the next decision rejects it
+    [host] = rejected(driver)
+    assert host.code == "no_room:VCPU"
+    # then both are named
+    assert held_room_of_rejected(driver.table, [host]) == {"node-1": {
+        "servers": 2, "pending": 1, "amounts": {"VCPU": 4}, "epoch": 1, "sequence": 1,
+        "largest": [{"server": "old", "amounts": {"VCPU": 3}, "pending": False},
+                    {"server": claim.consumer, "amounts": {"VCPU": 1}, "pending": True}],
+    }}  # fmt: skip
+
+
+def test_only_the_first_rejected_hosts_name_holders() -> None:
+    nodes = tuple(f"node-{number:02}" for number in range(REJECTED_HOSTS_MAX + 2))
+    driver = SchedulerDriver()
+    for node in nodes:
+        driver.with_agents(node, consumers={f"old-{node}": vcpus(4, node=node)})
+    assert list(held_room_of_rejected(driver.table, rejected(driver))) == list(nodes[:REJECTED_HOSTS_MAX])
+
+
+@pytest.mark.parametrize(("facts", "amounts"), [
+    ({}, {"VCPU": 5}),  # more than a server may have
+    ({}, {"VGPU": 1}),  # it has no inventory of it
+    ({"agent__ready": False}, {}),
+])  # fmt: skip
+def test_a_host_that_is_rejected_for_another_reason_names_nobody(facts: Any, amounts: dict[str, int]) -> None:
+    driver = SchedulerDriver().with_agents("node-1", consumers={"old": vcpus(1)}, **facts)
+    assert held_room_of_rejected(driver.table, rejected(driver, **amounts)) == {}
+
+
+def test_a_host_that_has_gone_meanwhile_names_nobody() -> None:
+    driver = SchedulerDriver().with_agents("node-1", consumers={"old": vcpus(4)})
+    assert held_room_of_rejected(SchedulerDriver().table, rejected(driver)) == {}

@@ -210,6 +210,7 @@ def test_each_request_is_recorded_when_the_service_has_stopped(
     [near] = refused["near"]
     assert (near["host"], near["code"]) == ("cmp1", "no_room:VCPU")
     assert (near["detail"]["asked"], near["detail"]["used"]) == (2, 2)
+    assert [one["server"] for one in near["held"]["largest"]] == [first]
 
 
 def fails(*_: Any) -> Any:

@@ -261,14 +261,18 @@ def test_a_story_tells_hosts_as_the_command_does(cloud: Cloud) -> None:
                       attempts=(Attempt("server-5", "n", "c5", "filter", {"filter": name}),))  # fmt: skip
     refused = record(("server-6",), failure="no_valid_host", text="none", answer=(),
                      attempts=(Attempt("server-6", "n", "c6", "no_capacity", detail),))  # fmt: skip
-    near = entries.Near([ExplainedHost("n7", "c7", "no_room:MEMORY_MB", detail, epoch=3, sequence=7)])
+    held = {"servers": 1, "pending": 0, "amounts": {"MEMORY_MB": 8000}, "epoch": 3, "sequence": 7,
+            "largest": [{"server": "older", "amounts": {"MEMORY_MB": 8000}, "pending": False}]}  # fmt: skip
+    full = ExplainedHost("n7", "c7", "no_room:MEMORY_MB", detail, epoch=3, sequence=7)
+    near = entries.Near([full], held={"n7": held})
     cloud.store.write([entries.entry(filtered, "s", NOW_S), entries.entry(refused, "s", NOW_S, near)])
 
     # then the page names the filter, and amounts have their units; the provider is that of the host
     assert f'<span class="result bad">{name}</span>' in cloud.get("/why?id=server-5")[2]
     shown = cloud.get("/why?id=server-6")[2]
     assert f"<td>resource_class MEMORY_MB, {lacking}" in shown
-    assert f"<td>{lacking}; short by 3.81 GiB</td>" in shown
+    named = "held by 1 server (MEMORY_MB 8000): older (MEMORY_MB 8000)"
+    assert f"<td>{lacking}; short by 3.81 GiB<br>{named}</td>" in shown
     assert "provider n1" not in shown
 
 
