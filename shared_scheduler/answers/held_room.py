@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who held the room of a host that refused a server, in words, with the projects that the records know."""
+"""Who held the room that a host lacked for a server, in words, with the projects that the records know."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 from shared_scheduler.records.plain_text import listed
 from shared_scheduler.records.store import DECISION, FOUND_MAX, Record, RecordConditions, Store
 
+#: The fields of a record whose hosts may have ``held``: those that were tried, and those that were rejected.
+HELD_FIELDS = ("attempts", "near")
 #: Holders of one answer whose projects are looked up.
 PROJECTS_MAX = 100
 
@@ -19,8 +21,8 @@ def with_projects(store: Store, records: Sequence[Record]) -> list[Record]:
 
     :raises RecordsError: when the records cannot be read
     """
-    names = dict.fromkeys(one["server"] for record in records for attempt in _attempts(record)
-                          for one in _largest(attempt["held"]))  # fmt: skip
+    names = dict.fromkeys(one["server"] for record in records for host in _hosts(record)
+                          for one in _largest(host["held"]))  # fmt: skip
     if not names:
         return list(records)
     wanted = frozenset(islice(names, PROJECTS_MAX))
@@ -29,8 +31,9 @@ def with_projects(store: Store, records: Sequence[Record]) -> list[Record]:
     return [_with_projects(record, projects) for record in records]
 
 
-def _attempts(record: Record) -> Iterator[Mapping[str, Any]]:
-    return (attempt for attempt in record.get("attempts", ()) if attempt.get("held"))
+def _hosts(record: Record) -> Iterator[Mapping[str, Any]]:
+    """The hosts whose holders it names."""
+    return (host for field in HELD_FIELDS for host in record.get(field, ()) if host.get("held"))
 
 
 def _largest(held: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -38,30 +41,31 @@ def _largest(held: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _with_projects(record: Record, projects: Mapping[str, str]) -> Record:
-    if not any(_attempts(record)):
+    if not any(_hosts(record)):
         return record
-    return {**record, "attempts": [_attempt_with(projects, attempt) for attempt in record["attempts"]]}
+    told = {field: [_host_with(projects, host) for host in record[field]] for field in HELD_FIELDS if field in record}
+    return {**record, **told}
 
 
-def _attempt_with(projects: Mapping[str, str], attempt: Mapping[str, Any]) -> Mapping[str, Any]:
-    held = attempt.get("held")
+def _host_with(projects: Mapping[str, str], host: Mapping[str, Any]) -> Mapping[str, Any]:
+    held = host.get("held")
     if not held:
-        return attempt
+        return host
     named = [{**one, **_project(projects.get(one["server"], ""))} for one in _largest(held)]
-    return {**attempt, "held": {**held, "largest": named}}
+    return {**host, "held": {**held, "largest": named}}
 
 
 def _project(project: str) -> dict[str, str]:
     return {"project_id": project} if project else {}
 
 
-def held_text(attempt: Mapping[str, Any]) -> str:
-    """Who held the room of a host when it refused; empty if the record does not tell.
+def held_text(host: Mapping[str, Any]) -> str:
+    """Who held the room that a host lacked, when it refused or was rejected; empty if the record does not tell.
 
     For example ``by 3 servers (VCPU 8): vm-1 (VCPU 4, project demo), vm-2 (VCPU 3, claim pending) and 1 more; 2 claims
     pending``.
     """
-    held = attempt.get("held")
+    held = host.get("held")
     if not held:
         return ""
     count, pending, largest = held.get("servers", 0), held.get("pending", 0), _largest(held)
@@ -71,7 +75,7 @@ def held_text(attempt: Mapping[str, Any]) -> str:
     named = [f"{one['server']} ({_of(one)})" for one in largest]
     more = [f"{count - len(named)} more"] if count > len(named) else []
     waiting = f"{pending} claim{'s' * (pending != 1)} pending" if pending else ""
-    return "; ".join(filter(None, [f"{servers}: {listed([*named, *more])}", waiting, _unknown(attempt)]))
+    return "; ".join(filter(None, [f"{servers}: {listed([*named, *more])}", waiting, _unknown(host)]))
 
 
 def _sum(held: Mapping[str, Any]) -> str:
@@ -88,10 +92,10 @@ def _amounts(held: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {amount}" for name, amount in held.get("amounts", {}).items())
 
 
-def _unknown(attempt: Mapping[str, Any]) -> str:
+def _unknown(host: Mapping[str, Any]) -> str:
     """What the host counted, and the scheduler could not name."""
-    name, used = attempt.get("detail", {}).get("resource_class"), attempt.get("detail", {}).get("used")
+    name, used = host.get("detail", {}).get("resource_class"), host.get("detail", {}).get("used")
     if not isinstance(name, str) or not isinstance(used, int):
         return ""
-    rest = used - attempt["held"].get("amounts", {}).get(name, 0)
+    rest = used - host["held"].get("amounts", {}).get(name, 0)
     return f"{name} {rest} more by servers that the scheduler did not know of" if rest > 0 else ""

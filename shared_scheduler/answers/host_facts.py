@@ -207,6 +207,7 @@ def _rejected(record: Record, host: str) -> Iterator[str]:
     for one in record.get("near", ()):
         if one["host"] == host:
             yield f"rejected: {rejection(one)}"
+            yield from (f"held {text}" for text in [held_text(one)] if text)
 
 
 def _tried(record: Record, host: str, decision: int) -> Iterator[str]:

@@ -40,7 +40,7 @@ def words(story: Why) -> Iterator[str]:
             yield from ["weights"] * bool(counts.get("best"))
         yield from ["state"] * any(one.get("source") == AGENT for one in record.get("near", ()))
         yield from (attempt["outcome"] for attempt in record.get("attempts", ()))
-        yield from ["held"] * any(one.get("held") for one in record.get("attempts", ()))
+        yield from ["held"] * any(one.get("held") for one in (*record.get("attempts", ()), *record.get("near", ())))
         for name in ("verdict", "write"):
             yield from [name] * any(one.get(f"{name}_ms") is not None for one in record.get("attempts", ()))
         yield from (name for name in PHASES if record.get("timings_ms", {}).get(name))

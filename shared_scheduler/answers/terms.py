@@ -398,9 +398,9 @@ STORIES = TermGroup("Lines of a story", "why, why-not and story.", {
                "tries the next host; if a record shows that the build failed, why prints this instead.",
     "no end recorded": "Of an event of Nova, in JSON unfinished. Nova may also keep no end for a build that was handed "
                        "back.",
-    "held": "Of a host that refused for lack of room: the servers and migrations that had the resource there when the "
-            "refusal arrived, the largest first, as far as the scheduler knew. A claim is pending until nova-compute "
-            "counts its server.",
+    "held": "Of a host that refused, or was rejected, for lack of room: the servers and migrations that had the "
+            "resource there at that moment, the largest first, as far as the scheduler knew. A claim is pending until "
+            "nova-compute counts its server.",
     "verdict": "Of a host that was tried: the time until its agent had answered the claim.",
     "write": "Of a host that was tried: the time until Placement had answered.",
     "placing": "Time in which hosts were selected, claimed and written.",

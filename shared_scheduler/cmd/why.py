@@ -130,7 +130,9 @@ def _decision(record: Record) -> Iterator[str]:
         if counts["best"]:
             yield "  weights   " + "; ".join(_weights(counts))
         yield from _attempts(record, number)
-    yield from (f"  host      {one['host']}: {rejection(one)}" for one in record.get("near", ()))
+    for one in record.get("near", ()):
+        yield f"  host      {one['host']}: {rejection(one)}"
+        yield from _held(one)
     yield from _attempts(record, 0)
     for uuid, hosts in zip(record["asked"]["instances"], record["answer"], strict=False):
         alternates = f"; alternates {', '.join(hosts[1:])}" if hosts[1:] else ""
@@ -175,7 +177,13 @@ def _rejected(reasons: Any) -> str:
 def _attempts(record: Record, decision: int) -> Iterator[str]:
     for attempt in tries_after(record, decision):
         yield _attempt(attempt)
-        yield from (f"  held      {attempt['host']}: {text}" for text in [held_text(attempt)] if text)
+        yield from _held(attempt)
+
+
+def _held(host: Any) -> Iterator[str]:
+    text = held_text(host)
+    if text:
+        yield f"  held      {host['host']}: {text}"
 
 
 def _attempt(attempt: Any) -> str:

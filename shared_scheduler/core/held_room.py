@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds the room of a node that has refused a claim, as the row shows it at that moment.
+"""Who holds the room of a node that has refused a claim, or that a decision has rejected for lack of room, as the row
+shows it at that moment.
 
 A refusal has only sums: so much is asked, so much is used.  The row names the consumers, because the verdict has
 brought it up to date.  If Placement has refused, the row may be as old as its last read, and the class that is short is
@@ -8,18 +9,23 @@ not known; then all classes of the claim are named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
+from itertools import islice
 from operator import add
 
 from shared_scheduler.core.claims import OpenClaim
 from shared_scheduler.core.events import WriteCode
+from shared_scheduler.decision.candidates import NO_ROOM
+from shared_scheduler.decision.explain import ExplainedHost
 from shared_scheduler.protocol.messages import Leaf, RefusalCode
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Row
 
 #: Holders that are named, those with the most first, and classes that are named for each.
 HOLDERS_MAX, CLASSES_MAX = 5, 4
+#: Rejected hosts of one decision whose holders are named.
+REJECTED_HOSTS_MAX = 16
 #: Outcomes of a claim on a node without room.
 OF_ROOM = frozenset({
     RefusalCode.NO_CAPACITY, RefusalCode.TOPOLOGY, RefusalCode.TOO_MANY_CLAIMS, WriteCode.NO_CAPACITY,
@@ -36,11 +42,25 @@ def held_room(table: HostTable, claim: OpenClaim, outcome: str) -> Mapping[str, 
 
     Takes about half a microsecond for each consumer of the node, so it is called for refusals only.
     """
-    slot = table.slot_of(claim.intent.node)
-    row = None if slot is None else table.row(slot)
+    row = _row(table, claim.intent.node)
     if row is None or outcome not in OF_ROOM or _violates_a_unit(claim):
         return NOBODY
-    provider, classes = _short_of(claim)
+    return _of_row(row, *_short_of(claim))
+
+
+def held_room_of_rejected(table: HostTable, hosts: Iterable[ExplainedHost]) -> dict[str, Mapping[str, Leaf]]:
+    """Node -> the same values, of the first hosts that the table rejects for lack of room in their root provider."""
+    full = (host for host in hosts if host.code.startswith(NO_ROOM) and CAPACITY in host.detail)
+    rows = ((host, _row(table, host.node)) for host in islice(full, REJECTED_HOSTS_MAX))
+    return {host.node: _of_row(row, host.node, [host.code.removeprefix(NO_ROOM)]) for host, row in rows if row}
+
+
+def _row(table: HostTable, node: str) -> Row | None:
+    slot = table.slot_of(node)
+    return None if slot is None else table.row(slot)
+
+
+def _of_row(row: Row, provider: str, classes: Sequence[str]) -> Mapping[str, Leaf]:
     held = _held(row, provider, classes)
     pending = set(row.pending.values()) | {own.consumer for own in row.claims.values() if own.counts_allocations}
     largest = nlargest(HOLDERS_MAX, zip(held.values(), held.keys(), strict=True))

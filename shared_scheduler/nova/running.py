@@ -32,6 +32,7 @@ from shared_scheduler.core.events import (
     NodesGone,
     UnfinishedBuildsFound,
 )
+from shared_scheduler.core.held_room import held_room_of_rejected
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.scheduler_settings import Identity
 from shared_scheduler.daemon.admin import SUFFIX, AdminError, AdminServer
@@ -313,7 +314,7 @@ class RunningScheduler:
     def _near_now(self, core: SchedulerCore, request: Request) -> entries.Near:
         now_s, found = self.engine.clock(), explain(self.decider, request, each_max=NEAR_MAX)
         origins = {one.node: origin(core, one.node, now_s) for one in found.listed if one.code}
-        return entries.Near(found.listed, found.missing, origins)
+        return entries.Near(found.listed, found.missing, origins, held_room_of_rejected(core.table, found.listed))
 
     def _record_effect(self, effect: RecordBuild | RecordNode) -> None:
         if isinstance(effect, RecordNode):

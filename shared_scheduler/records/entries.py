@@ -23,17 +23,20 @@ INSTANCES_IN_LINE_MAX = 4
 @dataclass(frozen=True, slots=True)
 class Near:
     """Why no host was found.  ``hosts``: some of each reason, with the numbers compared; ``missing``: the least and the
-    most that all hosts of a reason lack; ``origins``: node -> source and age of these numbers."""
+    most that all hosts of a reason lack; ``origins``: node -> source and age of these numbers; ``held``: node -> who
+    holds the room that it lacks."""
 
     hosts: Sequence[ExplainedHost] = ()
     missing: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     origins: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    held: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def entries(self) -> list[dict[str, Any]]:
         """The hosts as a record keeps them."""
         return [
             {"host": one.host, "code": one.code, "detail": dict(one.detail), "epoch": one.epoch,
-             "sequence": one.sequence, **self.origins.get(one.node, {})}
+             "sequence": one.sequence, **self.origins.get(one.node, {}),
+             **({"held": self.held[one.node]} if one.node in self.held else {})}
             for one in self.hosts if one.code
         ]  # fmt: skip
 

@@ -26,7 +26,7 @@ SHAPE: Mapping[str, Any] = {
                   "verdict_ms": (*NUMBER, type(None)), "write_ms": (*NUMBER, type(None)), "after_decisions": int,
                   "held": HELD}],
     "near": [{"host": str, "code": str, "detail": dict, "epoch": int, "sequence": int, "source": str,
-              "age_s": (*NUMBER, type(None))}],
+              "age_s": (*NUMBER, type(None)), "held": HELD}],
     "missing": {str: [NUMBER]}, "source": str, "answer": [[str]],
     "ours": SIDE, "stock": SIDE, "epoch": int, "sequence": int, "increments": int,
 }  # fmt: skip
