@@ -12,7 +12,7 @@ import pytest
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import WriteCode
-from shared_scheduler.placement.allocation_writer import AllocationWriter
+from shared_scheduler.placement.allocation_writer import AllocationWriter, first_write
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement.in_doubt_writes import CHECKS_AFTER_S
@@ -378,6 +378,28 @@ def test_a_write_without_an_agent_is_checked_and_deleted_on_over_commit(
     puts = [path for method, path in world.http.calls if method == "PUT"]
     assert puts.count(f"/allocations/{effect.consumer}") == 3  # written, taken back, refused
     assert world.used(node) == 7
+
+
+def test_what_another_scheduler_may_have_answered_with_is_not_deleted_on_over_commit(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given a request that was delivered to two schedulers, of which the other one has written
+    node = world.provider(vcpus=8)
+    effect = intent(node, serialise=True)
+    world.client.write(first_write(effect))
+
+    # when this one writes the same, and the host seems overfull afterwards
+    def race(method: str, path: str, go: object) -> object:
+        answer = go()  # type: ignore[operator]
+        overcommit(world, node)
+        return answer
+
+    world.http.faults = [carried_out, carried_out, race]  # type: ignore[list-item]
+    answer = allocation_writer.write(effect)
+
+    # then the server keeps its allocations, to which this write has added nothing
+    assert (answer.code, answer.generation) == (WriteCode.WRITTEN, 2)
+    assert world.client.consumer(effect.consumer).allocations == effect.allocations
 
 
 def announced(method: str, path: str, go: object) -> object:
