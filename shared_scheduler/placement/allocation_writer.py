@@ -14,7 +14,8 @@
                                        -> provider_conflict | consumer_conflict | unreachable
 
 A write that no agent has judged is read back, unless Placement's answer announces that racing writes do not over-commit
-(``connection.ANNOUNCEMENT``).
+(``connection.ANNOUNCEMENT``).  One that has replaced the same allocations of another scheduler is not: it adds nothing,
+and that scheduler, which has read its own write back, may have answered with them.
 
 A write that was given up although it may have been carried out is kept as a write in doubt.  While it may still be
 carried out, the record of its consumer is not removed (``late_writes`` says why).
@@ -100,6 +101,7 @@ class _Course:
     known: bool = False  # ``before`` is what the table knows, and was not read
     rest: Allocations | None = None  # set by a merge with another writer: what remains if the write is taken back
     merges: int = 0  # with another writer
+    adds_nothing: bool = False  # it replaces the same allocations of another scheduler
     unsure: bool = False  # a write without an answer may have been carried out
     may_arrive: bool = False  # one of them may be carried out later
     providers: consumer_conflicts.Generations | None = None  # generations before the last write of a new consumer
@@ -198,7 +200,7 @@ class AllocationWriter:
             return course, False
         answer = self._advance(course)
         guarded = course.last is not None and course.last.guards_capacity
-        if answer.code is WriteCode.WRITTEN and effect.serialise and not guarded:
+        if answer.code is WriteCode.WRITTEN and effect.serialise and not (guarded or course.adds_nothing):
             return self._check_overcommit(course, answer)
         return answer, False
 
@@ -278,6 +280,7 @@ class AllocationWriter:
         step = consumer_conflicts.RULES[course.policy][finding]
         if step in _ENDS:
             return self._end(course, _ENDS[step])
+        course.adds_nothing = finding is ConflictCase.TWIN
         if step is ConflictAction.REPLACE:
             course.next = replace(course.next, generation=standing.generation)
         elif finding is ConflictCase.NOTHING and course.next.generation not in (None, ORPHAN):
