@@ -725,6 +725,18 @@ def test_a_server_that_is_too_large_for_empty_hosts_is_not_to_be_asked_for_again
     assert [line for line in lines if " fit --flavor" in line] == fit
 
 
+def test_each_next_step_of_a_refusal_names_the_same_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf = tmp_path / "nova.conf"
+    conf.write_text(f"[shared_scheduler]\nrecords_file = {tmp_path / 'r'}\n")
+    JsonLines(tmp_path / "r").write([refused_by({"no_room:VCPU": 9}, {"asked": 2, "used": 8, "capacity": 8})])
+
+    assert manage.main(["why", "server-1", "--config-file", str(conf)]) == 0
+    steps = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  next ")]
+    assert len(steps) == 2 and all(f" --config-file {conf} shows " in step for step in steps)
+
+
 def test_nothing_is_said_of_a_later_time_if_all_hosts_lack_a_trait(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
