@@ -30,13 +30,15 @@ def next_steps(story: Why, place: str = "") -> Iterator[str]:
         if "nova" not in story:
             yield f"why {name} --nova{place} shows Nova's own events and faults"
     elif result in NO_HOST:
-        now = "" if "--records" in place else ", and what it would answer now"  # then no scheduler is asked
+        of_records = "--records" in place  # then why-not asks no scheduler, and fit does not know that option
+        now = "" if of_records else ", and what it would answer now"
         yield f"why-not {name} HOST{place} shows what one host lacked{now}"
         asked = last.get("asked", {})
         of_group = asked.get("group") or [""]
         if asked.get("flavor") and may_pass_later(last) and (of_group[0] or not asked.get("group")):
             group = f" --group {of_group[0]}" if of_group[0] else ""
-            yield f"fit --flavor {asked['flavor']}{group} --number 1 shows whether such a server would fit now"
+            which = f"--flavor {asked['flavor']}{group} --number 1{'' if of_records else place}"
+            yield f"fit {which} shows whether such a server would fit now"
     elif result == PLACED and "nova" not in story:
         yield f"why {name} --nova{place} shows how far Nova is with the build"
     elif last.get("kind") == DECISION and result != PLACED:
