@@ -22,6 +22,8 @@ from shared_scheduler.cmd import printed_tables
 from tools.laboratory.errors import LabError
 
 FORMATS = ("text", "json", "rst")
+#: columns of a "terminal" that no table fills: a line is never broken, because programs read it too
+WIDTH = 10_000
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Report:
         if form == "rst":
             return "\n".join(rst(part) for part in self.parts)
         text = io.StringIO()
-        _print(Console(file=text, width=printed_tables.WIDTH), self.parts)
+        _print(Console(file=text, width=WIDTH), self.parts)
         return text.getvalue()
 
 
