@@ -114,8 +114,8 @@ def drawn(seed: int) -> RunPlan:
     )
 
 
-def run(plan: RunPlan, progress: Callable[[float], None] | None = None, lines: int = 0) -> World:
-    """Run a complete plan.  The checkers of the world hold the violations; none is raised.
+def begin(plan: RunPlan, lines: int = 0) -> World:
+    """The world of a plan at its beginning, with its faults to come.
 
     ``lines``: keep a detailed trace of this many.
     """
@@ -131,6 +131,15 @@ def run(plan: RunPlan, progress: Callable[[float], None] | None = None, lines: i
     if plan.fault_every_s:
         faults = Faults(world, world.rng("faults"))
         faults.draw(FAULTS_FROM_S, plan.duration_s, plan.fault_every_s, plan.fault_kinds, plan.swarm)
+    return world
+
+
+def run(plan: RunPlan, progress: Callable[[float], None] | None = None, lines: int = 0) -> World:
+    """Run a complete plan.  The checkers of the world hold the violations; none is raised.
+
+    ``lines``: keep a detailed trace of this many.
+    """
+    world = begin(plan, lines)
     for step in range(STEPS):
         world.run(plan.duration_s / STEPS)
         if progress is not None:
