@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Demos, seed by seed and without their screen: none may end with a broken invariant, for it would be shown."""
+"""Demos, seed by seed and without their screen: none may end with a broken invariant, for it would be shown.
+
+``tests/longer/test_demo_seeds.py`` runs 120 more seeds.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tests.support.demos import run_demo
 #: small ones, of about a fifth of a CPU second each, most of which is the wait for rest, in which each node costs;
 #: the requests, the faults and the times are those of any demo
 SMALL = DemoPlan(seed=0, nodes=8, schedulers=3, duration_s=4.0, rate_per_s=10.0)
-SEEDS = range(200)
+SEEDS = range(80)
 #: enough to show most mistakes (`tools/test --quick`)
 FIRST = SEEDS[:40]
 OTHERS = [pytest.param(seed, marks=pytest.mark.long) for seed in SEEDS[len(FIRST) :]]
