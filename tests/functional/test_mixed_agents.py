@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agents on all, on some and on none of the computes: the cloud is scheduled either way."""
+"""Agents on some and on none of the computes: the cloud is scheduled either way.
+
+``tests/longer/test_mixed_agents.py`` fills a cloud without agents exactly.
+"""
 
 from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
 
 
-@pytest.mark.parametrize("agents", ["1", "none"])
-def test_nodes_without_an_agent_are_scheduled_too(cloud: Cloud, agents: str) -> None:
+def test_nodes_without_an_agent_are_scheduled_too(cloud: Cloud) -> None:
+    assert_nodes_without_an_agent_are_scheduled(cloud, agents="1")
+
+
+def assert_nodes_without_an_agent_are_scheduled(cloud: Cloud, agents: str) -> None:
+    """Assert that servers fill them exactly (without any agent: ``tests/longer/test_mixed_agents.py``)."""
     cloud_state.begin(cloud, schedulers=2, agents=agents)
     freshness = ["fresh" if agents == "1" else "provisional", "provisional", "provisional"]
     cloud.wait(

@@ -9,8 +9,6 @@ from ``tools/lab cloud up --scheduler nova`` and ``tools/lab cloud burst --count
 
 from __future__ import annotations
 
-import pytest
-
 from tests.functional import cloud_state
 from tools.laboratory.cloud.bursts import BurstReport, burst
 from tools.laboratory.cloud.cloud import Cloud
@@ -35,8 +33,12 @@ def assert_nothing_came_back(report: BurstReport) -> None:
     assert report.placement_over == {}
 
 
-@pytest.mark.parametrize("schedulers", [1, 4])
-def test_seed_000_nine_servers_three_on_each_node(cloud: Cloud, schedulers: int) -> None:
+def test_seed_000_nine_servers_three_on_each_node(cloud: Cloud) -> None:
+    assert_seed_000(cloud, schedulers=1)
+
+
+def assert_seed_000(cloud: Cloud, schedulers: int) -> None:
+    """Assert that nine servers fill three nodes (with four schedulers in ``tests/longer/test_seeds.py``)."""
     prepare(cloud, schedulers, compute_slots=(3,))
     refused_before = refusals(cloud)
 

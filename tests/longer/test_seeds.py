@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two experiments of ``tests/functional/test_seeds.py`` with one scheduler, and with Placement's own write path."""
+"""The two experiments of ``tests/functional/test_seeds.py`` with other numbers of schedulers, and with Placement's own
+write path."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.functional.test_seeds import assert_seed_000_with_pinned_cpus, assert_seed_001
+from tests.functional.test_seeds import assert_seed_000, assert_seed_000_with_pinned_cpus, assert_seed_001
 from tools.laboratory.cloud.cloud import Cloud
+
+
+def test_seed_000_with_four_schedulers(cloud: Cloud) -> None:
+    assert_seed_000(cloud, schedulers=4)
 
 
 def test_seed_000_with_pinned_cpus_and_one_scheduler(cloud: Cloud) -> None:
