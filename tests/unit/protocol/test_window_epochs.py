@@ -54,6 +54,21 @@ def test_an_agent_is_asked_after_late_messages_of_two_runs_that_it_has_forgotten
     assert receiver.asks == [ResyncWish(10, 3)]
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["leaves before", "leaves after"])
+def test_an_agent_that_was_stopped_beside_a_late_message_of_a_forgotten_run_is_asked_when_it_starts(late: bool) -> None:
+    # given an agent that is stopped in the epoch that is followed, and a late message of a run that it has forgotten
+    receiver = Receiver()
+    stops, forgotten = Leave(NODE, 4, 2), snapshot(12, epoch=9)
+    receiver.take(snapshot(1, epoch=4), increment(2, epoch=4), *([forgotten, stops] if late else [stops, forgotten]))
+    assert receiver.window.epoch == 9
+    # when the epoch that has ended is heard again, then nobody is asked
+    receiver.take(heartbeat(2, epoch=4))
+    assert receiver.asks == []
+    # and when the agent starts in an epoch between both, then it is asked
+    receiver.take(heartbeat(1, epoch=6))
+    assert receiver.asks == [ResyncWish(9, 12)]
+
+
 def test_a_run_that_ended_before_the_one_that_was_followed_is_over() -> None:
     # given an agent that was restarted
     receiver = Receiver()
