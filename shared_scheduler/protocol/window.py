@@ -18,8 +18,9 @@ agent for a resync.  It never applies messages out of order and never skips a mi
   while its clock was set back goes on in an older epoch, and a late message of the run that it has forgotten is newer.
   So the agent is asked for what follows the copy if an epoch is heard that is older than ours, but not older than those
   that were followed before, except by its Leave.  A window without a copy asks for a snapshot first.  In our epoch the
-  agent answers with a replay or a heartbeat, in an older one it exceeds ours.  As soon as a message of our epoch
-  follows one of those epochs, their other messages are only late.
+  agent answers with a replay or a heartbeat, in an older one it exceeds ours.  A Leave ends its own epoch only, because
+  the agent may start again in a later one that is older than ours, too.  As soon as a message of our epoch follows one
+  of those epochs, their other messages are only late.
 * A snapshot covers everything up to its sequence.  A snapshot that is older than the copy, or older than the copy that
   the caller has dropped, is ignored.
 * Requests for a resync: one is in flight for each node.  It is repeated after ``resync_timeout_s`` plus exponential
@@ -290,7 +291,7 @@ class MessageWindow:
         self._newest = 0  # the highest sequence of this epoch that is known to exist
         self._dropped_at = 0  # the sequence of the copy when it was dropped
         self._closed_epoch = 0  # the agent sent a Leave; messages of this epoch are ignored
-        self._epoch_before = 0  # the first epoch that was followed before, and is not known to be over; 0: none
+        self._epoch_before = 0  # the first epoch since the one that was followed before that may not be over; 0: none
         self._in_doubt = False  # whether that one, or one since then, was heard after all messages of ours
         self._verified: tuple[int, int] | None = None  # (sequence, digest) that were equal ...
         self._verify_again_s = 0.0  # ... and need no comparison until then
@@ -576,7 +577,7 @@ class MessageWindow:
         Without a copy the window asks for a snapshot anyway, so this follows only if that does not help."""
         if isinstance(message, Leave):
             if message.epoch == self._epoch_before:
-                self._epoch_before, self._in_doubt = 0, False
+                self._epoch_before, self._in_doubt = message.epoch + 1, False
             return NOTHING
         self.counters.epochs_in_doubt += not self._in_doubt
         self._in_doubt = True
@@ -613,8 +614,8 @@ class MessageWindow:
         assert epoch > self.epoch, "an epoch only grows"
         if self.epoch:
             self.counters.new_epochs += 1
-        is_over = self.epoch == self._closed_epoch
-        self._epoch_before, self._in_doubt = (0 if is_over else self._epoch_before or self.epoch), False
+        is_over = 0 < self.epoch == self._closed_epoch
+        self._epoch_before, self._in_doubt = (self.epoch + 1 if is_over else self._epoch_before or self.epoch), False
         self.epoch = epoch
         self.sequence = None
         self._dropped_at = 0
