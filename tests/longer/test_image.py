@@ -118,14 +118,14 @@ def agent_image(buildah: Buildah, python_image: str, version: str) -> str:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("image, program", [("scheduler_image", "shared-scheduler"), ("agent_image", "compute-agent")])
+@pytest.mark.parametrize("image", ["scheduler_image", "agent_image"])
 def test_an_image_runs_the_program_of_its_version_as_nova(
-    buildah: Buildah, request: pytest.FixtureRequest, version: str, image: str, program: str, tmp_path: Path
+    buildah: Buildah, request: pytest.FixtureRequest, version: str, image: str, tmp_path: Path
 ) -> None:
     name = request.getfixturevalue(image)
 
     said = run(*buildah.run(name, str(NOVA_USER), tmp_path, "/usr/local/bin/run-service", "--version"))
-    assert said.split()[:2] == [program, version]
+    assert version in said.split()
     writable = ("test", "-w", "/run/shared-scheduler", "-a", "-w", "/var/lib/nova")
     run(*buildah.run(name, str(NOVA_USER), tmp_path, *writable))
 
