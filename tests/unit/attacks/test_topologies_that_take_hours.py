@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 from nova import objects
+from nova.pci.stats import PciDeviceStats
 from nova.scheduler.filters import numa_topology_filter
 
+from shared_scheduler.core.planner import Approval
 from shared_scheduler.model.leaf_validation import find_invalid_leaf
 from shared_scheduler.model.topology import bitmap, cpus_of
 from shared_scheduler.nova import judge
@@ -39,23 +41,25 @@ def cells(count: int) -> dict[str, Leaf]:
     return {"numa.static": static, **{f"numa.{number}": [0, 0, "0", {}] for number in range(count)}}
 
 
-def devices(count: int) -> dict[str, Leaf]:
-    """The leaves of so many pools with one device each, far away from every cell."""
+def devices(count: int, cell: int = 999) -> dict[str, Leaf]:
+    """The leaves of so many pools with one device each, far away from every cell or beside one."""
     found: dict[str, Leaf] = {}
     for number in range(count):
-        key = {"vendor_id": "8086", "product_id": "1515", "numa_node": 999, "dev_type": "type-VF", "n": str(number)}
+        key = {"vendor_id": "15b3", "product_id": "101e", "numa_node": cell, "dev_type": "type-VF", "n": str(number)}
         found |= {f"pci.static.{number:08x}": dict[str, Leaf](key), f"pci.{number:08x}": 1}
     return found
 
 
-def guest(count: int, devices_asked: int = 0) -> Any:
+def guest(count: int, devices_asked: int = 0, last_mb: int = 2**20) -> Any:
     """A request for a server with so many cells, whose last one is too large for each cell of a host."""
     asked = [objects.InstanceNUMACell(id=n, cpuset={n}, pcpuset=set(), memory=128) for n in range(count)]
-    asked[-1].memory = 2**20
-    pci = [objects.InstancePCIRequest(count=1, alias_name="vf", spec=[{"vendor_id": "8086"}])] * devices_asked
+    asked[-1].memory = last_mb
+    device = objects.InstancePCIRequest(
+        count=1, alias_name="vf", spec=[{"vendor_id": "15b3"}], request_id=str(uuid.uuid4()), numa_policy="required"
+    )
     return request_spec(
         numa_topology=objects.InstanceNUMATopology(cells=asked),
-        pci_requests=objects.InstancePCIRequests(requests=pci),
+        pci_requests=objects.InstancePCIRequests(requests=[device] * devices_asked),
     )
 
 
@@ -86,8 +90,8 @@ class Host:
 
 
 #: NUMA cells of the host and of the guest, and pools of devices; what would take hours, and what there is
-ENDLESS = ((64, 4, 0), (20, 6, 0), (64, 3, 20), (16, 4, 10))
-USUAL = ((2, 2, 500), (8, 8, 0), (8, 4, 50), (16, 2, 400), (64, 3, 0), (64, 1, 1000))
+ENDLESS = ((64, 4, 0), (20, 6, 0), (64, 4, 20))
+USUAL = ((2, 2, 500), (8, 8, 0), (8, 8, 50), (8, 4, 50), (16, 2, 400), (64, 3, 0), (64, 1, 1000))
 
 
 def test_nova_is_not_asked_about_endless_arrangements(asked_of_nova: list[Any]) -> None:
@@ -109,6 +113,48 @@ def test_nova_is_asked_about_hosts_that_there_are(asked_of_nova: list[Any]) -> N
 
         assert found == Reason(judge.FILTERED, {"filter": "NUMATopologyFilter"})
     assert len(asked_of_nova) == len(USUAL)
+
+
+@pytest.fixture
+def counted(databases: None, conf: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The arrangements for which Nova compared devices; its NUMATopologyFilter is the only filter."""
+    found: list[Any] = []
+    conf.set_override("enabled_filters", ["NUMATopologyFilter"], group="filter_scheduler")
+    apply_requests = PciDeviceStats.apply_requests
+
+    def count(self: Any, *given: Any) -> Any:
+        found.append(given)
+        return apply_requests(self, *given)
+
+    monkeypatch.setattr(PciDeviceStats, "apply_requests", count)
+    return found
+
+
+def test_a_guest_of_many_cells_gets_a_device_that_fits_at_once(counted: list[Any]) -> None:
+    host = Host().says(cells(8) | devices(20, cell=3))
+
+    assert isinstance(host.bench.verify(guest(8, devices_asked=1, last_mb=128)), Approval)
+
+
+def test_nova_gives_up_to_compare_devices_in_endless_arrangements(
+    counted: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topology, "ARRANGEMENTS_MAX", 50_000)  # a million take seconds
+    host = Host().says(cells(8) | devices(20))
+
+    for _ in range(2):
+        counted.clear()
+        found = host.bench.verify(guest(8, devices_asked=1, last_mb=128))
+
+        assert found == Reason(judge.TOO_MANY_ARRANGEMENTS, {"host_cells": 8, "asked_cells": 8})
+        assert 0 < len(counted) * 20 * topology.POOL_COST <= topology.ARRANGEMENTS_MAX
+
+
+def test_a_host_whose_devices_were_all_compared_is_refused_by_its_filter(counted: list[Any]) -> None:
+    host = Host().says(cells(2) | devices(20))
+
+    found = host.bench.verify(guest(2, devices_asked=1, last_mb=128))
+    assert found == Reason(judge.FILTERED, {"filter": "NUMATopologyFilter"})
 
 
 def test_nova_is_not_asked_about_all_hosts_together_either(asked_of_nova: list[Any]) -> None:
