@@ -144,7 +144,7 @@ DERIVED: Mapping[str, Callable[[RowHostState], Any]] = {
     "stats": _part("stats"),
     "metrics": _part("metrics"),
     "numa_topology": _part("numa_topology"),
-    "pci_stats": _part("pci_stats"),
+    "pci_stats": lambda state: state._parts.pci_stats.uncounted(),
     "aggregates": lambda state: state._aggregates.of_host(state.host),
     "service": _service,
     "instances": _instances,

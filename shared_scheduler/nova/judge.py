@@ -9,7 +9,7 @@ A filter that raises refuses the host, because one host with unexpected data mus
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared_scheduler.core.events import Candidate
@@ -23,7 +23,7 @@ from shared_scheduler.nova.host_state import HostStates, RowHostState
 from shared_scheduler.nova.request_spec import topology_text
 from shared_scheduler.nova.selection import allocation_request
 from shared_scheduler.novalib import topology
-from shared_scheduler.protocol.messages import Reason
+from shared_scheduler.protocol.messages import Leaf, Reason
 from shared_scheduler.table.host_view import HostView
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
@@ -84,7 +84,7 @@ class NovaJudge:
             try:
                 passed = each.filter_all([state], spec)
                 if passed is None or not list(passed):
-                    return Reason(FILTERED, {"filter": name})
+                    return _refusal(name, spec, state)
             except Exception as error:  # a plug-in, or a filter of Nova with unexpected data
                 line = "Filter %s failed on host %s; host refused"
                 self._log.write(logging.ERROR, (name, state.host), line, name, state.host, exc_info=True)
@@ -103,13 +103,28 @@ class NovaJudge:
 
 
 def takes_too_long(spec: Any, view: HostView) -> Reason | None:
-    """The reason to refuse a host with so many cells or devices that Nova would try their arrangements for minutes."""
-    asked = len(spec.numa_topology) if spec.numa_topology is not None else 0
-    with_devices = bool(spec.pci_requests is not None and spec.pci_requests.requests)
-    if asked < 2 or topology.arrangements(view.leaves, asked, with_devices) <= topology.ARRANGEMENTS_MAX:
+    """The reason to refuse a host with so many cells that Nova would try their arrangements for minutes."""
+    asked = _asked_cells(spec)
+    if asked < 2 or topology.arrangements(view.leaves, asked) <= topology.ARRANGEMENTS_MAX:
         return None
-    host_cells: Any = view.leaves.get(NUMA_STATIC) or ()
-    return Reason(TOO_MANY_ARRANGEMENTS, {"host_cells": len(host_cells), "asked_cells": asked})
+    return _too_many_arrangements(asked, view.leaves)
+
+
+def _refusal(name: str, spec: Any, state: RowHostState) -> Reason:
+    """The reason when this filter refuses the host."""
+    asked = _asked_cells(spec)
+    if asked > 1 and state.pci_stats.exhausted:
+        return _too_many_arrangements(asked, state._parts.leaves)
+    return Reason(FILTERED, {"filter": name})
+
+
+def _asked_cells(spec: Any) -> int:
+    return len(spec.numa_topology) if spec.numa_topology is not None else 0
+
+
+def _too_many_arrangements(asked_cells: int, leaves: Mapping[str, Leaf]) -> Reason:
+    host_cells: Any = leaves.get(NUMA_STATIC) or ()
+    return Reason(TOO_MANY_ARRANGEMENTS, {"host_cells": len(host_cells), "asked_cells": asked_cells})
 
 
 def point_at(spec: Any, request: Request, index: int) -> None:

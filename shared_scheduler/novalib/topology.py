@@ -41,7 +41,8 @@ WHY_CHARS = 500
 #: Arrangements of NUMA cells that Nova may try for one host.  They take some seconds, in which the scheduler decides
 #: nothing else.  Guests of three cells may be tried on 64 cells, of four on 33, of eight on nine.
 ARRANGEMENTS_MAX = 1_000_000
-#: If devices are asked for, Nova compares each pool for each arrangement, which takes as long as so many arrangements.
+#: If devices are asked for, Nova compares each pool for each arrangement of cells that fit.  A comparison takes as long
+#: as so many arrangements.
 POOL_COST = 10
 
 objects.register_all()
@@ -139,25 +140,46 @@ def _cell(static: Mapping[str, Any], dynamic: Any) -> Any:
     )
 
 
-class _Pools(PciDeviceStats):  # type: ignore[misc]
-    """Nova copies these for each arrangement of cells, and changes the pools of the copy only."""
+class Pools(PciDeviceStats):  # type: ignore[misc]
+    """Nova's pools of one host for one decision, which compares them in a bounded number of arrangements of cells.
 
-    def __deepcopy__(self, _memo: Any) -> _Pools:
+    Nova copies these for each arrangement of cells, and changes the pools of the copy only.
+    """
+
+    compared = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether an arrangement was refused that was not compared."""
+        return self.compared * POOL_COST > ARRANGEMENTS_MAX
+
+    def support_requests(self, requests: Any, provider_mapping: Any, numa_cells: Any = None) -> bool:
+        """See ``PciDeviceStats``.  False also if too many arrangements were compared."""
+        if numa_cells is not None and len(numa_cells) > 1:
+            self.compared += len(self.pools)
+        return not self.exhausted and bool(super().support_requests(requests, provider_mapping, numa_cells))
+
+    def uncounted(self) -> Pools:
+        """The same pools for another decision."""
+        found = copy.copy(self)
+        found.compared = 0
+        return found
+
+    def __deepcopy__(self, _memo: Any) -> Pools:
         found = copy.copy(self)
         found.pools = [dict(pool) for pool in self.pools]
         return found
 
 
-def arrangements(leaves: Mapping[str, Leaf], asked_cells: int, with_devices: bool) -> int:
-    """How much Nova may have to try until it knows that a guest with so many cells does not fit."""
+def arrangements(leaves: Mapping[str, Leaf], asked_cells: int) -> int:
+    """How many Nova may have to try until it knows that a guest with so many cells does not fit."""
     static: Any = leaves.get(names.NUMA_STATIC) or ()
-    pools = sum(name.startswith(names.PCI_STATIC) for name in leaves) if with_devices else 0
-    return perm(len(static), asked_cells) * (1 + POOL_COST * pools)
+    return perm(len(static), asked_cells)
 
 
-def pci_stats(leaves: Mapping[str, Leaf]) -> PciDeviceStats:
+def pci_stats(leaves: Mapping[str, Leaf]) -> Pools:
     """Nova's ``PciDeviceStats`` with the pools of the leaves, in nova-compute's order."""
-    stats = _Pools(host_topology(leaves), dev_filter=whitelist.Whitelist([]))
+    stats = Pools(host_topology(leaves), dev_filter=whitelist.Whitelist([]))
     pools: list[dict[str, Any]] = [
         {**key, "count": leaves.get(names.PCI + pool, 0)} for pool, key in _pool_keys(leaves).items()
     ]
