@@ -15,7 +15,7 @@ from shared_scheduler.decision.explain import ExplainedHost, explain
 from shared_scheduler.decision.pipeline import NOVA_DEFAULTS, Decider
 from shared_scheduler.decision.request import PlacementForm
 from shared_scheduler.protocol.messages import Consumer, Increment, Leaf, Reason, RefusalCode, Verdict
-from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in, of_kind, only, only_claim, request
+from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in, node_leaves, of_kind, only, only_claim, request
 
 FULL: dict[str, Leaf] = {"provider": "node-1", "resource_class": "VCPU", "asked": 1, "used": 4, "capacity": 4}
 
@@ -163,6 +163,19 @@ def test_only_the_first_rejected_hosts_name_holders() -> None:
 def test_a_host_that_is_rejected_for_another_reason_names_nobody(facts: Any, amounts: dict[str, int]) -> None:
     driver = SchedulerDriver().with_agents("node-1", consumers={"old": vcpus(1)}, **facts)
     assert held_room_of_rejected(driver.table, rejected(driver, **amounts)) == {}
+
+
+def test_an_empty_host_that_is_too_small_names_nobody() -> None:
+    # given a node that reserves most of its memory
+    leaves: Any = node_leaves("node-1", vcpus=4, free_mb=8192)
+    leaves["rp.node-1"]["inventories"]["MEMORY_MB"][1] = 8000
+    driver = SchedulerDriver().with_agents("node-1", **{"rp__node-1": leaves["rp.node-1"]})
+    # when a decision rejects it, then nothing is used, so nobody holds it
+    found = rejected(driver, MEMORY_MB=512)
+    assert [(host.code, host.detail["used"], host.detail["capacity"]) for host in found] == [
+        ("no_room:MEMORY_MB", 0, 192)
+    ]
+    assert held_room_of_rejected(driver.table, found) == {}
 
 
 def test_a_host_that_has_gone_meanwhile_names_nobody() -> None:
