@@ -60,8 +60,7 @@ def _project(project: str) -> dict[str, str]:
 
 
 def held_text(host: Mapping[str, Any]) -> str:
-    """Who held the room that a host lacked, when it refused or was rejected; empty if the record does not tell, or
-    nothing was used.
+    """Who held the room that a host lacked, when it refused or was rejected; empty if the record does not tell.
 
     For example ``by 3 servers (VCPU 8): vm-1 (VCPU 4, project demo), vm-2 (VCPU 3, claim pending) and 1 more; 2 claims
     pending``.
@@ -71,7 +70,7 @@ def held_text(host: Mapping[str, Any]) -> str:
         return ""
     count, pending, largest = held.get("servers", 0), held.get("pending", 0), _largest(held)
     if not count:
-        return "" if host.get("detail", {}).get("used") == 0 else "by no server that the scheduler knew of"
+        return "by no server that the scheduler knew of"
     servers = f"by {count} server{'s' * (count != 1)}{_sum(held)}"
     named = [f"{one['server']} ({_of(one)})" for one in largest]
     more = [f"{count - len(named)} more"] if count > len(named) else []

@@ -31,7 +31,7 @@ OF_ROOM = frozenset({
     RefusalCode.NO_CAPACITY, RefusalCode.TOPOLOGY, RefusalCode.TOO_MANY_CLAIMS, WriteCode.NO_CAPACITY,
 })  # fmt: skip
 #: the values of a refusal for lack of room; a refusal because of a unit has its name instead of ``capacity``
-RESOURCE_CLASS, PROVIDER, CAPACITY = "resource_class", "provider", "capacity"
+RESOURCE_CLASS, PROVIDER, CAPACITY, USED = "resource_class", "provider", "capacity", "used"
 NOBODY: Mapping[str, Leaf] = {}
 
 
@@ -49,8 +49,11 @@ def held_room(table: HostTable, claim: OpenClaim, outcome: str) -> Mapping[str, 
 
 
 def held_room_of_rejected(table: HostTable, hosts: Iterable[ExplainedHost]) -> dict[str, Mapping[str, Leaf]]:
-    """Node -> the same values, of the first hosts that the table rejects for lack of room in their root provider."""
-    full = (host for host in hosts if host.code.startswith(NO_ROOM) and CAPACITY in host.detail)
+    """Node -> the same values, of the first hosts that the table rejects for lack of room in their root provider.
+
+    A host of which nothing is used is too small, whoever holds the rest.
+    """
+    full = (host for host in hosts if host.code.startswith(NO_ROOM) and CAPACITY in host.detail and host.detail[USED])
     rows = ((host, _row(table, host.node)) for host in islice(full, REJECTED_HOSTS_MAX))
     return {host.node: _of_row(row, host.node, [host.code.removeprefix(NO_ROOM)]) for host, row in rows if row}
 
