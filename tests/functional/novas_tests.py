@@ -119,10 +119,10 @@ def _put_in_place(manager: str) -> None:
 
 
 def _wait_longer(times: int) -> None:
-    """Lengthen the pauses between the ten looks that Nova's tests take at a server or a migration."""
+    """Lengthen the pauses in which Nova's tests wait for a server or a migration; that module uses only ``sleep``."""
     from nova.tests.functional import integrated_helpers
 
-    integrated_helpers.time = SimpleNamespace(**vars(time) | {"sleep": lambda pause_s: time.sleep(times * pause_s)})
+    integrated_helpers.time = SimpleNamespace(sleep=lambda pause_s: time.sleep(times * pause_s))
 
 
 def _complaint(name: str) -> str:
