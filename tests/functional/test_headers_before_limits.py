@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headers make the libraries unpack or decode a body before limits and signatures of ours are checked."""
+"""Headers make the libraries unpack or decode a body before limits and signatures of ours are checked, or fail."""
 
 from __future__ import annotations
 
 import bz2
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from struct import pack
 from typing import Any
 
+import amqp
 import kombu
 import pytest
 
@@ -20,12 +22,47 @@ BOMB = bz2.compress(bytes(4_000_000))
 #: a lone surrogate, which no text can be encoded with
 SURROGATE = b"+2AA-"
 LAST = b"last"
+#: levels of tables in tables, more than Python calls functions within one another
+DEEP = 3000
+
+
+def table(entry: bytes) -> bytes:
+    """A table of AMQP with one entry, whose value is of this type and has these bytes."""
+    return pack(">IB", 2 + len(entry), 1) + b"x" + entry
+
+
+def deep_table() -> bytes:
+    found = table(b"V")
+    for _ in range(DEEP):
+        found = table(b"F" + found)
+    return found
+
+
+#: flags and values of properties, as they are sent; the broker passes all of them on
+PROPERTIES: Mapping[str, bytes] = {
+    "a type that is no text": pack(">HB", 0x8000, 1) + b"\xff",
+    "an encoding that is no text": pack(">HB", 0x4000, 1) + b"\xff",
+    "a sender that is no text": pack(">HB", 0x0008, 1) + b"\xff",
+    "a time after all years": pack(">H", 0x2000) + table(b"T" + b"\xff" * 8),
+    "tables in tables": pack(">H", 0x2000) + deep_table(),
+}
 
 
 @pytest.fixture(scope="module")
 def rabbit() -> Iterator[PrivateRabbit]:
     with PrivateRabbit() as broker:
         yield broker
+
+
+class Raw(amqp.Message):  # type: ignore[misc]
+    """A message with the bytes of its properties."""
+
+    def __init__(self, body: bytes, properties: bytes) -> None:
+        super().__init__(body)
+        self._raw = properties
+
+    def _serialize_properties(self) -> bytes:
+        return self._raw
 
 
 @pytest.fixture
@@ -49,4 +86,14 @@ def test_bodies_arrive_as_they_were_sent_on_one_connection(rabbit: PrivateRabbit
     send(rabbit, agent.address, LAST)
 
     agent.hears(BOMB, b"unknown", SURROGATE, LAST)
+    assert agent.told == [True]
+
+
+@pytest.mark.parametrize("kind", PROPERTIES)
+def test_properties_that_cannot_be_read_end_no_connection(rabbit: PrivateRabbit, agent: Mailbox, kind: str) -> None:
+    with kombu.Connection(rabbit.url.replace("rabbit://", "amqp://")) as connection:
+        connection.channel().basic_publish(Raw(b"odd", PROPERTIES[kind]), exchange="", routing_key=agent.address)
+        send(rabbit, agent.address, LAST)
+
+        agent.hears(b"odd", LAST)
     assert agent.told == [True]
