@@ -15,7 +15,6 @@ from kombu import Connection, Consumer, Exchange
 
 from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.gathering import Gathering
-from shared_scheduler.transport.plain_messages import take_plain
 from shared_scheduler.transport.reconnect import Reconnector, read_one
 from shared_scheduler.transport.subscription import Subscription
 
@@ -71,7 +70,6 @@ class Receiver:
     def _serve(self, connection: Connection) -> None:
         self._declared.clear()
         channel = connection.channel()
-        take_plain(channel)
         rebind_at_s = time.monotonic() + transport_settings.REBIND_S
         while not self._stopping.is_set():
             self._let_go()

@@ -16,6 +16,7 @@ from kombu import Connection
 from kombu.exceptions import KombuError
 
 from shared_scheduler.transport import transport_settings
+from shared_scheduler.transport.plain_messages import plain_frames
 from shared_scheduler.transport.urls import BrokerUrl
 
 LOG = logging.getLogger(__name__)
@@ -142,4 +143,5 @@ def _transport_options(connection_name: str) -> dict[str, Any]:
     return {
         "polling_interval": 0.01,  # of kombu's memory transport, in seconds
         "client_properties": {"connection_name": connection_name},
+        "frame_handler": plain_frames,
     }

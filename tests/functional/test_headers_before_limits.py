@@ -11,8 +11,9 @@ from typing import Any
 import amqp
 import kombu
 import pytest
+from amqp import spec
 
-from shared_scheduler.transport.kombu_bus import KombuBus
+from shared_scheduler.transport.kombu_bus import KombuBus, exchange_of
 from shared_scheduler.transport.urls import parse_transport_url
 from tests.unit.transport.mailbox import Mailbox
 from tools.laboratory.cloud.rabbitmq import PrivateRabbit
@@ -93,6 +94,19 @@ def test_bodies_arrive_as_they_were_sent_on_one_connection(rabbit: PrivateRabbit
 def test_properties_that_cannot_be_read_end_no_connection(rabbit: PrivateRabbit, agent: Mailbox, kind: str) -> None:
     with kombu.Connection(rabbit.url.replace("rabbit://", "amqp://")) as connection:
         connection.channel().basic_publish(Raw(b"odd", PROPERTIES[kind]), exchange="", routing_key=agent.address)
+        send(rabbit, agent.address, LAST)
+
+        agent.hears(b"odd", LAST)
+    assert agent.told == [True]
+
+
+def test_a_routing_key_that_is_no_text_ends_no_connection(rabbit: PrivateRabbit, agent: Mailbox) -> None:
+    """A message to an exchange may have any; it reaches all agents of the cell."""
+    exchange = str(exchange_of("agents", "cell1").name).encode()
+    arguments = pack(">HB", 0, len(exchange)) + exchange + pack(">B", 1) + b"\xff" + b"\0"
+    with kombu.Connection(rabbit.url.replace("rabbit://", "amqp://")) as connection:
+        channel = connection.channel()
+        channel.connection.frame_writer(1, channel.channel_id, spec.Basic.Publish, arguments, amqp.Message(b"odd"))
         send(rabbit, agent.address, LAST)
 
         agent.hears(b"odd", LAST)
