@@ -24,6 +24,7 @@ from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.decision.record import DecisionRecord
 from shared_scheduler.protocol.phases import WindowPhase
 from shared_scheduler.records.store import PLACED
+from shared_scheduler.release import UNKNOWN, release
 from shared_scheduler.service import inspection
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.inspection import Queues
@@ -34,6 +35,10 @@ PREFIX = "shared_scheduler_"
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 #: parts of the reporting agents whose last message is younger than the value
 QUANTILES = (0.5, 0.99, 1.0)
+#: Releases that a process shows by their names, its own among them.  A peer says its release itself and may say another
+#: one each time; each name would be a time series for ever.
+RELEASES_NAMED_MAX = 16
+OTHER_RELEASE = "other"
 
 #: the rows of ``Revalidator.report``
 Reads = Callable[[], Sequence[Mapping[str, Any]]]
@@ -51,6 +56,7 @@ class SchedulerMetrics(Collector):
         self._reads = reads
         self._queues = queues
         self._mode = mode
+        self._named = {release(), UNKNOWN}
         self._decisions = CounterMetric(
             f"{PREFIX}decisions", "Requests that ended, by their result.", ["outcome"], registry=registry
         )
@@ -81,8 +87,21 @@ class SchedulerMetrics(Collector):
         """What the engine says of itself now."""
         status = inspection.status(self._engine)
         rows = inspection.rows(self._engine, partial(_agent_row, self._engine.clock()))
-        yield from map(_gauge, (*_of_status(status), *_of_agents(rows), *_of_sources(self._reads()), *self._of_own()))
+        peers = self._of_peers(status["releases"])
+        sources = _of_sources(self._reads())
+        yield from map(_gauge, (*_of_status(status), peers, *_of_agents(rows), *sources, *self._of_own()))
         yield from _counters(status["counters"], self._reads())
+
+    def _of_peers(self, releases: Mapping[str, Mapping[str, int]]) -> Gauge:
+        """The releases that most peers have get names first."""
+        told = [(count, role, name) for role, found in releases.items() for name, count in found.items()]
+        peers = Counter[tuple[str, ...]]()
+        for count, role, name in sorted(told, reverse=True):
+            if len(self._named) < RELEASES_NAMED_MAX:
+                self._named.add(name)
+            peers[role, name if name in self._named else OTHER_RELEASE] += count
+        meaning = "Live schedulers and reporting agents, by release."
+        return "peers", meaning, ["role", "release"], {of: float(count) for of, count in peers.items()}
 
     def _of_own(self) -> Iterator[Gauge]:
         depths = {name: waiting() for name, waiting in self._queues.items()}
@@ -103,10 +122,6 @@ def _of_status(status: Mapping[str, Any]) -> Iterator[Gauge]:
     yield "cell_connected", "Whether the state channel of a cell is connected.", ["cell"], _labelled(connected)
     ages = {cell: found["heard_ago_s"] for cell, found in cells.items() if found["heard_ago_s"] is not None}
     yield "cell_heard_age_seconds", "Age of the last message from a cell.", ["cell"], _labelled(ages)
-    peers: dict[tuple[str, ...], float] = {
-        (role, told): float(count) for role, found in status["releases"].items() for told, count in found.items()
-    }
-    yield "peers", "Live schedulers and reporting agents, by release.", ["role", "release"], peers
 
 
 def _agent_row(now: float, core: SchedulerCore, node: str) -> dict[str, Any]:
