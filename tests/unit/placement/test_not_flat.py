@@ -150,9 +150,21 @@ SPECS = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def empty_zoo(placement_app: Any) -> Zoo:
+    return Zoo(World(placement_app))
+
+
 @pytest.fixture
-def zoo(world: World) -> Zoo:
-    return Zoo(world)
+def zoo(empty_zoo: Zoo) -> Iterator[Zoo]:
+    """One for all tests: each leaves its hosts without consumers, because all of these hold something of a root."""
+    hosts = dict(empty_zoo.hosts)
+    yield empty_zoo
+    for node in empty_zoo.hosts.values():
+        held = empty_zoo.world.ok("GET", f"/resource_providers/{node}/allocations")["allocations"]
+        for consumer in held:
+            empty_zoo.world.ok("DELETE", f"/allocations/{consumer}")
+    empty_zoo.hosts = hosts
 
 
 @pytest.fixture
