@@ -18,6 +18,7 @@ from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.records.replay_sum import DIFFERENCES_MAX, OTHER_REASONS, REASONS_MAX, ReplaySum
 from shared_scheduler.records.reweigh import CANNOT, DIFFERS, SAME, Replayed
 from shared_scheduler.table.host_table import HostTable
+from tests.support import forked_commands
 from tests.unit.decision.small_clouds import add_host
 from tests.unit.records.test_reweigh import recorded
 
@@ -38,15 +39,24 @@ def place(tmp_path: Path) -> Path:
 
 
 def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command as a program, because it reads Nova's configuration for the whole process."""
-    command = [sys.executable, "-m", "shared_scheduler.cmd.manage", "replay", "--config-file", str(place / "nova.conf")]
+    """The command in a process of its own, because it reads Nova's configuration for the whole process."""
+    return forked_commands.run(Path(sys.executable), *of(place), *arguments)
+
+
+def run_program(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same as operators start it."""
+    command = [sys.executable, "-m", "shared_scheduler.cmd.manage", *of(place)]
     return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=1500)
+
+
+def of(place: Path) -> tuple[str, ...]:
+    return "replay", "--config-file", str(place / "nova.conf")
 
 
 def test_a_file_is_decided_again_with_its_own_and_with_another_configuration(place: Path) -> None:
     file = str(place / "records.jsonl")
 
-    same = run(place, file)
+    same = run_program(place, file)
     other = run(place, file, "--config", str(place / "disk.conf"), "--format", "json")
 
     assert (same.returncode, same.stderr) == (0, "")
