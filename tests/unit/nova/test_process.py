@@ -72,6 +72,16 @@ def test_the_version_is_ours_and_that_of_nova(
     assert capsys.readouterr().out == f"shared-scheduler {release()} with nova {version('nova')}\n"
 
 
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_the_help_names_the_command_and_not_novas(option: str) -> None:
+    command = [sys.executable, "-m", "shared_scheduler.cmd.scheduler", option]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: shared-scheduler ")
+
+
 def test_a_start_in_shadow_does_not_wait_for_nova_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
 
