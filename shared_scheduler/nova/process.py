@@ -46,6 +46,7 @@ LOG = logging.getLogger(__name__)
 
 #: Nova's configuration files and log names are found under this name.
 PROGRAM = "nova-scheduler"
+HELP = frozenset({"-h", "--help"})
 #: the script that pip installs
 COMMAND = "shared-scheduler"
 #: part of the drain time that requests may use; the rest is for deleting what they hold
@@ -96,7 +97,8 @@ def prepare(argv: Sequence[str]) -> None:
     opts.register(CONF)
     service_opts.register_service_opts(CONF)
     configuration.make_reloadable()
-    config.parse_args(list(argv), prog=PROGRAM, init_rpc=False)
+    name = PROGRAM if HELP.isdisjoint(argv) else COMMAND  # the help has no configuration to find
+    config.parse_args(list(argv), prog=name, init_rpc=False)
     logging.setup(CONF, "nova")
     _broker()  # before Nova parses the URL, because its error shows part of a password that is not escaped
     rpc.init(CONF)
