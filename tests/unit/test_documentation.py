@@ -13,6 +13,8 @@ from typing import TypeGuard
 
 import pytest
 
+from shared_scheduler.protocol import limits
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.rst", *sorted((ROOT / "doc" / "source").rglob("*.rst")), *ROOT.glob("CONTRIBUTING.rst")]
 
@@ -132,6 +134,17 @@ def test_every_message_that_the_operators_page_quotes_is_logged() -> None:
 
     assert len(quoted) > 5
     assert [text for text in quoted if not any(text in one for one in texts)] == []
+
+
+def test_the_heartbeats_that_a_broker_gets_follow_from_their_interval() -> None:
+    page = (ROOT / "doc" / "source" / "admin" / "broker.rst").read_text()
+    mean_s = limits.QUIET_INTERVALS * limits.HEARTBEAT_INTERVAL_S * (1 - limits.QUIET_JITTER / 2)
+
+    for what, copies in (("published", 1), ("delivered", 3)):
+        [told] = re.findall(rf"heartbeats that are {what} +([\d,]+) a second +([\d,]+) a second", page)
+        assert [int(number.replace(",", "")) for number in told] == [
+            round(copies * computes / mean_s) for computes in (1_000, 10_000)
+        ]
 
 
 def test_exceptions_are_documented_in_one_style() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,14 @@ from pathlib import Path
 import pytest
 from oslo_config import cfg
 
+import compute_agent.conf
 from shared_scheduler.conf import opts
 
 ROOT = Path(__file__).resolve().parents[3]
+#: those of both programs
+ALL = (*opts.ALL, *(option for _, options in compute_agent.conf.list_opts() for option in options))
+#: ``name`` (30 s)
+NAMED_DEFAULT = re.compile(r"``(?:\[\w+\]\s)?(\w+)``\s\(([\d.]+)(?:\s\w+)?\)")
 
 
 @pytest.fixture
@@ -23,14 +29,14 @@ def conf() -> cfg.ConfigOpts:
     return made
 
 
-@pytest.mark.parametrize("option", opts.ALL, ids=lambda option: option.name)
+@pytest.mark.parametrize("option", ALL, ids=lambda option: option.name)
 def test_every_option_has_a_help_text(option: cfg.Opt) -> None:
     assert option.help is not None
     assert option.help.rstrip().endswith(".")
     assert len(option.help) > 40
 
 
-@pytest.mark.parametrize("option", opts.ALL, ids=lambda option: option.name)
+@pytest.mark.parametrize("option", ALL, ids=lambda option: option.name)
 def test_every_number_has_bounds_and_a_default_within(option: cfg.Opt) -> None:
     if isinstance(option, (cfg.IntOpt, cfg.FloatOpt)):
         assert option.type.min is not None
@@ -57,6 +63,15 @@ def test_registering_twice_is_fine(conf: cfg.ConfigOpts) -> None:
     opts.register(conf)
 
     assert conf.shared_scheduler.workers == 1
+
+
+def test_the_defaults_that_pages_name_are_those_of_the_options() -> None:
+    defaults = {option.name: option.default for option in ALL}
+    pages = [ROOT / "README.rst", *(ROOT / "doc" / "source").rglob("*.rst")]
+    named = {(page.name, *found) for page in pages for found in NAMED_DEFAULT.findall(page.read_text())}
+
+    assert len(named) > 3
+    assert [(page, name) for page, name, told in named if float(told) != defaults[name]] == []
 
 
 @pytest.mark.parametrize("service", ["shared-scheduler", "compute-agent"])
