@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -735,6 +735,15 @@ def test_each_next_step_of_a_refusal_names_the_same_configuration(
     assert manage.main(["why", "server-1", "--config-file", str(conf)]) == 0
     steps = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  next ")]
     assert len(steps) == 2 and all(f" --config-file {conf} shows " in step for step in steps)
+
+
+def test_the_name_of_a_flavor_is_quoted_in_the_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = refused_by({"no_room:VCPU": 9}, {"asked": 2, "used": 8, "capacity": 8})
+    JsonLines(tmp_path / "r").write([{**found, "asked": {**found["asked"], "flavor": "two CPUs; 'big'"}}])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    (step,) = [line for line in capsys.readouterr().out.splitlines() if " fit --flavor" in line]
+    assert shlex.split(step.partition(" shows ")[0])[1:4] == ["fit", "--flavor", "two CPUs; 'big'"]
 
 
 def test_nothing_is_said_of_a_later_time_if_all_hosts_lack_a_trait(

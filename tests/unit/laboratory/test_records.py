@@ -15,6 +15,7 @@ from shared_scheduler.cmd import manage
 from shared_scheduler.page.queries import PageQuestions
 from shared_scheduler.page.views import Views
 from shared_scheduler.records.json_lines import JsonLines
+from tools.laboratory import command as laboratory
 from tools.laboratory.records import command, made_records
 from tools.laboratory.records.live_scheduler import LiveScheduler
 from tools.laboratory.records.page_views import Page, views
@@ -64,3 +65,12 @@ def test_the_scheduler_answers_each_question_from_its_table(place: str, capsys: 
 def test_each_view_of_the_page_is_shown(place: str, tmp_path: Path) -> None:
     with LiveScheduler(tmp_path, HOSTS), Page(place, tmp_path) as page:
         assert all(page.took(path)[0] > 0 for path in views(RECORDS).values())
+
+
+def test_a_directory_of_the_stores_that_does_not_exist_is_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert laboratory.run("records", ["--records", "1", "--directory", str(tmp_path / "none")]) == 1
+
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error == f"tools/lab records: {tmp_path / 'none'} is not a directory; create it, or omit --directory"
