@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ def next_steps(story: Why, place: str = "") -> Iterator[str]:
         of_group = asked.get("group") or [""]
         if asked.get("flavor") and may_pass_later(last) and (of_group[0] or not asked.get("group")):
             group = f" --group {of_group[0]}" if of_group[0] else ""
-            which = f"--flavor {asked['flavor']}{group} --number 1{'' if of_records else place}"
+            which = f"--flavor {shlex.quote(asked['flavor'])}{group} --number 1{'' if of_records else place}"
             yield f"fit {which} shows whether such a server would fit now"
     elif result == PLACED and "nova" not in story:
         yield f"why {name} --nova{place} shows how far Nova is with the build"

@@ -108,7 +108,12 @@ def questions(count: int, begin_s: float, sockets: Path) -> Mapping[str, list[st
 
 
 def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
-    """Write the stores one after the other, and ask each."""
+    """Write the stores one after the other, and ask each.
+
+    :raises LabError: when the directory does not exist
+    """
+    if asked.directory is not None and not asked.directory.is_dir():
+        raise LabError(f"{asked.directory} is not a directory; create it, or omit --directory")
     found: dict[str, dict[str, Took]] = {}
     begin_s = time.time() - asked.records * made_records.BETWEEN_S
     with ExitStack() as stack:
