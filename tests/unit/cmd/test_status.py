@@ -252,6 +252,30 @@ def test_a_frozen_scheduler_is_reported_beside_the_answers_of_the_others(
     assert shown.err.count("\n") == 1
 
 
+def leave_socket(path: Path) -> None:
+    """What a killed scheduler leaves behind."""
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(path))
+
+
+def test_a_killed_scheduler_is_named_beside_the_answers_of_the_others(
+    sockets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_socket(sockets / "sched2-18.sock")
+    monkeypatch.setitem(
+        ANSWER["cells"], "c2", {"connected": False, "in_state_s": 12.3, "heard_ago_s": None}  # type: ignore[arg-type]
+    )  # fmt: skip
+
+    assert manage.main(["status", "--socket-dir", str(sockets), "--format", "json"]) == 2
+
+    shown = capsys.readouterr()
+    killed, cut_off = shown.err.splitlines()
+    assert [answer["scheduler"] for answer in json.loads(shown.out)] == ["sched1"]
+    assert killed.startswith("status: sched2 (process 18) has ended without an orderly stop; ")
+    assert killed.endswith(f"if it shall not run here any more, delete {sockets / 'sched2-18.sock'}")
+    assert "cell c2" in cut_off, "the exit code of the one problem does not hide the other"
+
+
 def test_no_running_scheduler_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert manage.main(["status", "--socket-dir", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1

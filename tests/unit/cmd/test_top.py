@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -99,6 +100,18 @@ def test_scripts_get_all_schedulers_in_one_line(sockets: Path, capsys: pytest.Ca
     Draft202012Validator(schemas()["top"]).validate(answer)
     assert [one["pid"] for one in answer] == [17, 18]
     assert [one["per_s"]["decisions"] for one in answer] == [10.0, 10.0]
+
+
+@pytest.mark.parametrize(("name", "code", "named"), [("", 2, True), ("sched1", 0, False)])
+def test_a_killed_scheduler_is_named_unless_another_one_was_asked_for(
+    sockets: Path, name: str, code: int, named: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(sockets / "sched2-18.sock"))
+
+    assert once(sockets, "--scheduler", name) == code
+
+    assert ("top: sched2 (process 18) has ended" in capsys.readouterr().err) == named
 
 
 @pytest.mark.parametrize(("name", "told"), [
