@@ -31,6 +31,14 @@ def ask(args: argparse.Namespace, question: str, **fields: Any) -> tuple[list[An
     return admin.ask_each(directory_of(args), question, **fields)
 
 
+def killed(args: argparse.Namespace) -> list[admin.AdminError]:
+    """An error for each scheduler that ended without an orderly stop and does not run again.
+
+    :raises AdminError: when the configuration names no socket directory
+    """
+    return admin.killed(directory_of(args))
+
+
 def directory_of(args: argparse.Namespace) -> Path:
     """Where the sockets of the schedulers are.
 

@@ -4,8 +4,8 @@
 With --nodes, it shows one row per node: its freshness, whether it may be selected, and if not, why.  With --reads,
 it shows one row per source that is read from Nova's databases and Placement, with its age and the cost of its reads.
 With --foreign-changes, it shows the last allocations that another writer changed between two actions of a scheduler.
-The exit code is 0 when all running schedulers answered and are connected to every cell.  It is 1 with one line for each
-cell that a scheduler has no connection to, and 2 with one line for each scheduler that did not answer.
+The exit code is 0 when all schedulers answered and are connected to every cell.  It is 1 with one line for each cell
+that a scheduler has no connection to, and 2 with one line for each scheduler that did not answer or was killed.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ def run(args: argparse.Namespace) -> int:
     question = next((name for name, chosen in _chosen(args).items() if chosen), "status")
     try:
         answers, silent = running_schedulers.ask(args, question)
+        silent += running_schedulers.killed(args)
     except admin.AdminError as error:
         return running_schedulers.print_errors("status", [error])
     if args.format == "json":
         print(json.dumps(timed(answers)))
     else:
         print("\n".join(["\n\n".join(map(SHOWN[question], answers)), *legend(question, answers)]))
-    if silent:
-        return running_schedulers.print_errors("status", silent)
-    return _print_problems([problem for answer in answers for problem in problems(answer)])
+    code = running_schedulers.print_errors("status", silent) if silent else 0
+    return max(code, _print_problems([problem for answer in answers for problem in problems(answer)]))
 
 
 def _chosen(args: argparse.Namespace) -> dict[str, bool]:

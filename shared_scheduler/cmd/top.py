@@ -4,7 +4,7 @@
 A terminal is drawn again after each --interval until Control-C.  Without a terminal, a block of lines is
 printed after each --interval.  --once prints one block and ends; its rates are those of one interval.
 --format json prints a line instead of a block: a list with one object for each scheduler.  The exit
-code is 0, or 2 with one line for each scheduler that did not answer.
+code is 0, or 2 with one line for each scheduler that did not answer or was killed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, running_schedulers
 from shared_scheduler.cmd.arguments import number
 from shared_scheduler.cmd.screen import line, screen_on
+from shared_scheduler.daemon import admin
 from shared_scheduler.daemon.admin import AdminError
 from shared_scheduler.records.plain_text import printable
 
@@ -67,12 +68,18 @@ def run(args: argparse.Namespace) -> int:
 
 def _show_next(args: argparse.Namespace, directory: Path, rates: Rates) -> int:
     time.sleep(args.interval)
-    loads, silent = from_schedulers.loads(directory, args.scheduler)
+    loads, silent = _asked(args, directory)
     found = rates.add(loads)
     text = json.dumps(timed(found)) if args.format == "json" else "\n\n".join("\n".join(lines(one)) for one in found)
     words = terms.explained(_words(found), *TERMS, terms.COUNTERS) if args.once and args.format != "json" else []
     print("\n".join([text, *words]), flush=True)
     return running_schedulers.print_errors("top", silent) if silent else 0
+
+
+def _asked(args: argparse.Namespace, directory: Path) -> tuple[list[Load], list[AdminError]]:
+    """What each scheduler does, and an error for each that does not answer or was killed."""
+    loads, silent = from_schedulers.loads(directory, args.scheduler)
+    return loads, silent + admin.killed(directory, args.scheduler)
 
 
 def _words(loads: Sequence[Load]) -> Iterator[str]:
@@ -94,7 +101,7 @@ def _live(args: argparse.Namespace, directory: Path, rates: Rates) -> int:
     try:
         while True:
             time.sleep(args.interval)
-            loads, silent = from_schedulers.loads(directory, args.scheduler)
+            loads, silent = _asked(args, directory)
             screen.draw(list(_blocks(rates.add(loads), silent)))
     finally:
         screen.close()

@@ -267,6 +267,22 @@ def ask_each(directory: Path, question: str, **fields: Any) -> tuple[list[Any], 
     return answers, silent
 
 
+def killed(directory: Path, scheduler: str = "") -> list[AdminError]:
+    """An error for each socket that no process serves: of all, or of the scheduler with this name or process id.
+
+    A scheduler that stops in order removes its socket, and one that starts again removes that of its earlier process.
+
+    :raises AdminError: when every user may write the directory
+    """
+    found = list[AdminError]()
+    for path in sockets(directory):
+        name, _, process = path.stem.rpartition("-")
+        if scheduler in ("", name, process) and _is_dead(path):
+            text = f"{name} (process {process}) has ended without an orderly stop; see its log and start it again; "
+            found.append(AdminError(f"{text}if it shall not run here any more, delete {path}"))
+    return found
+
+
 def ask_first(directory: Path, question: str, **fields: Any) -> Any:
     """The answer of the first scheduler in ``directory`` that gives one.
 
