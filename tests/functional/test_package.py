@@ -69,8 +69,8 @@ def sdist(built: Path) -> Path:
 def bin_of_a_new_venv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The wheel alone in a new environment; what it requires is taken from the environment of the tests."""
     venv = tmp_path_factory.mktemp("installed")
-    run(sys.executable, "-m", "venv", venv)
-    run(venv / "bin" / "pip", "install", "-q", "--no-deps", wheel)
+    run(sys.executable, "-m", "venv", "--without-pip", venv)
+    run(sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "install", "-q", "--no-deps", wheel)
     [packages] = venv.glob("lib/python*/site-packages")
     # not a .pth of their site-packages: that of an editable installation would win over the wheel
     (packages / "sitecustomize.py").write_text(f"import sys\nsys.path.append({str(packages_of_the_tests())!r})\n")
