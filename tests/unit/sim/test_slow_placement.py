@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared_scheduler.core import write_queue
 from shared_scheduler.core.effects import Answer, Fail
-from shared_scheduler.core.write_pace import WRITERS, WritePace
+from shared_scheduler.core.write_pace import WRITERS
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.rest import heal
@@ -79,18 +78,12 @@ def test_a_second_for_each_call_is_no_overload_because_batches_grow() -> None:
     assert share_answered(world, world.now - 20.0, world.now - 5.0) == 1.0
 
 
-@pytest.mark.long
-def test_a_queue_that_keeps_its_order_collapses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_queue, "OVERLOADED_AFTER_S", float("inf"))
-    monkeypatch.setattr(WritePace, "is_too_late", lambda self, deadline_s, now: now >= deadline_s)
-    world = crowded_world(1)
-    world.slow_placement(SLOW_S)
-    world.run(40.0)
-    assert share_answered(world, world.now - 15.0, world.now - 5.0) == 0.0
+def test_a_burst_leaves_nothing_behind_when_placement_fails_in_the_middle() -> None:
+    assert_a_burst_leaves_nothing_behind(100)
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(1_404, marks=pytest.mark.long)])
-def test_a_burst_leaves_nothing_behind_when_placement_fails_in_the_middle(count: int) -> None:
+def assert_a_burst_leaves_nothing_behind(count: int) -> None:
+    """Assert it of so many servers, while Placement fails (``tests/longer/test_slow_placement.py``: of the most)."""
     # given a request for many servers, of which some are written
     world = crowded_world(3, rate_per_s=0.001)
     world.slow_placement(0.02)
