@@ -100,6 +100,17 @@ def test_a_silent_client_does_not_keep_others_waiting(path: Path, monkeypatch: p
         assert admin.ask(path, "status")["nodes"] == 3
 
 
+def test_a_client_that_does_not_read_does_not_keep_others_waiting(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a client that leaves an answer unread, and a server that waits longer for it than others wait for theirs
+    monkeypatch.setattr(admin, "CLIENT_TIMEOUT_S", 600.0)
+    with socket.socket(socket.AF_UNIX) as slow:
+        slow.connect(str(path))
+        slow.sendall(b'{"ask": "long"}\n')
+        assert slow.recv(1)
+
+        assert admin.ask(path, "status")["nodes"] == 3
+
+
 def test_a_silent_client_is_turned_out(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "CLIENT_TIMEOUT_S", 0.05)
     with socket.socket(socket.AF_UNIX) as silent:
