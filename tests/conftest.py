@@ -130,9 +130,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _group(item: pytest.Item) -> str:
-    if "running_cloud" not in getattr(item, "fixturenames", ()):
-        return item.nodeid.split("::")[0]
-    return "cloud2" if item.path.stem in SECOND_CLOUD else "cloud1"
+    """A cloud, or the one broker that several files share, or a file."""
+    fixtures = getattr(item, "fixturenames", ())
+    if "running_cloud" in fixtures:
+        return "cloud2" if item.path.stem in SECOND_CLOUD else "cloud1"
+    return "shared_rabbit" if "shared_rabbit" in fixtures else item.nodeid.split("::")[0]
 
 
 def _turn(item: pytest.Item) -> tuple[str, int]:

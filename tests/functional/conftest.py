@@ -21,6 +21,7 @@ import pytest
 
 from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.rabbitmq import PrivateRabbit
 from tools.laboratory.errors import LabError
 from tools.laboratory.processes.guard import Guard
 
@@ -59,6 +60,13 @@ def cloud(running_cloud: Cloud) -> Cloud:
     """The cloud with all services of the previous module running, and without servers."""
     running_cloud.reset()
     return running_cloud
+
+
+@pytest.fixture(scope="session")
+def shared_rabbit() -> Iterator[PrivateRabbit]:
+    """A broker for all tests that neither stop it nor close what is not theirs."""
+    with PrivateRabbit() as broker:
+        yield broker
 
 
 @pytest.fixture(autouse=True)

@@ -65,21 +65,15 @@ class Scheduler:
         self.stranger.close()
 
 
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[PrivateRabbit]:
-    with PrivateRabbit() as broker:
-        yield broker
-
-
 @pytest.fixture
-def scheduler(rabbit: PrivateRabbit) -> Iterator[Scheduler]:
-    made = Scheduler(rabbit.url)
+def scheduler(shared_rabbit: PrivateRabbit) -> Iterator[Scheduler]:
+    made = Scheduler(shared_rabbit.url)
     yield made
     made.close()
 
 
 @pytest.fixture
-def agent(rabbit: PrivateRabbit, tmp_path: Path) -> Iterator[Process]:
+def agent(shared_rabbit: PrivateRabbit, tmp_path: Path) -> Iterator[Process]:
     """Configured with the old key, not started; its tap speaks."""
     hello = TapHello(HOST, 1)
     told = NodeReported(NODE, ROOT_LEAVES, {}, complete=True, ready=True)
@@ -88,7 +82,7 @@ def agent(rabbit: PrivateRabbit, tmp_path: Path) -> Iterator[Process]:
         tap.put(hello)
     (tmp_path / "keys").write_text(OLD)
     with served(FakePlacement(vcpus=4)) as url:
-        made = Process(tmp_path, url, rabbit.url)
+        made = Process(tmp_path, url, shared_rabbit.url)
         made.configure(**SLOW, signing="enforce", signing_keys_file=tmp_path / "keys")
         yield made
         made.close()

@@ -16,24 +16,18 @@ from tools.laboratory.fire.proxy import Mode, Proxy
 SENT = 2_000
 
 
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[PrivateRabbit]:
-    with PrivateRabbit() as broker:
-        yield broker
-
-
 @pytest.fixture
-def distance(rabbit: PrivateRabbit) -> Iterator[Proxy]:
-    proxy = Proxy(rabbit.port, delay_s=0.1)
+def distance(shared_rabbit: PrivateRabbit) -> Iterator[Proxy]:
+    proxy = Proxy(shared_rabbit.port, delay_s=0.1)
     yield proxy
     proxy.close()
 
 
 def test_a_burst_to_a_distant_broker_is_not_one_round_trip_for_each_message(
-    rabbit: PrivateRabbit, distance: Proxy
+    shared_rabbit: PrivateRabbit, distance: Proxy
 ) -> None:
     # given: a scheduler beside the broker, and an agent to whom each way takes 0.1 s
-    scheduler = Mailbox(KombuBus(parse_transport_url(rabbit.url), "far").scheduler_endpoint("near")).started()
+    scheduler = Mailbox(KombuBus(parse_transport_url(shared_rabbit.url), "far").scheduler_endpoint("near")).started()
     url = f"rabbit://guest:guest@127.0.0.1:{distance.port}/"
     agent = Mailbox(KombuBus(parse_transport_url(url), "far").agent_endpoint("far-1")).started()
     distance.set(Mode.DELAY)

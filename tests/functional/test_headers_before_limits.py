@@ -49,12 +49,6 @@ PROPERTIES: Mapping[str, bytes] = {
 }
 
 
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[PrivateRabbit]:
-    with PrivateRabbit() as broker:
-        yield broker
-
-
 class Raw(amqp.Message):  # type: ignore[misc]
     """A message with the bytes of its properties."""
 
@@ -67,47 +61,49 @@ class Raw(amqp.Message):  # type: ignore[misc]
 
 
 @pytest.fixture
-def agent(rabbit: PrivateRabbit) -> Iterator[Mailbox]:
-    box = Mailbox(KombuBus(parse_transport_url(rabbit.url), "cell1").agent_endpoint("compute-1")).started()
+def agent(shared_rabbit: PrivateRabbit) -> Iterator[Mailbox]:
+    box = Mailbox(KombuBus(parse_transport_url(shared_rabbit.url), "cell1").agent_endpoint("compute-1")).started()
     yield box
     box.endpoint.close()
 
 
-def send(rabbit: PrivateRabbit, address: str, body: bytes, **properties: Any) -> None:
+def send(shared_rabbit: PrivateRabbit, address: str, body: bytes, **properties: Any) -> None:
     """As any user of the broker can."""
     given = {"content_type": "application/data", "content_encoding": "binary", **properties}
-    with kombu.Connection(rabbit.url.replace("rabbit://", "amqp://")) as connection:
+    with kombu.Connection(shared_rabbit.url.replace("rabbit://", "amqp://")) as connection:
         connection.Producer().publish(body, exchange="", routing_key=address, **given)
 
 
-def test_bodies_arrive_as_they_were_sent_on_one_connection(rabbit: PrivateRabbit, agent: Mailbox) -> None:
-    send(rabbit, agent.address, BOMB, headers={"compression": "application/x-bz2"})
-    send(rabbit, agent.address, b"unknown", headers={"compression": "application/x-no-such"})
-    send(rabbit, agent.address, SURROGATE, content_encoding="utf-7")
-    send(rabbit, agent.address, LAST)
+def test_bodies_arrive_as_they_were_sent_on_one_connection(shared_rabbit: PrivateRabbit, agent: Mailbox) -> None:
+    send(shared_rabbit, agent.address, BOMB, headers={"compression": "application/x-bz2"})
+    send(shared_rabbit, agent.address, b"unknown", headers={"compression": "application/x-no-such"})
+    send(shared_rabbit, agent.address, SURROGATE, content_encoding="utf-7")
+    send(shared_rabbit, agent.address, LAST)
 
     agent.hears(BOMB, b"unknown", SURROGATE, LAST)
     assert agent.told == [True]
 
 
 @pytest.mark.parametrize("kind", PROPERTIES)
-def test_properties_that_cannot_be_read_end_no_connection(rabbit: PrivateRabbit, agent: Mailbox, kind: str) -> None:
-    with kombu.Connection(rabbit.url.replace("rabbit://", "amqp://")) as connection:
+def test_properties_that_cannot_be_read_end_no_connection(
+    shared_rabbit: PrivateRabbit, agent: Mailbox, kind: str
+) -> None:
+    with kombu.Connection(shared_rabbit.url.replace("rabbit://", "amqp://")) as connection:
         connection.channel().basic_publish(Raw(b"odd", PROPERTIES[kind]), exchange="", routing_key=agent.address)
-        send(rabbit, agent.address, LAST)
+        send(shared_rabbit, agent.address, LAST)
 
         agent.hears(b"odd", LAST)
     assert agent.told == [True]
 
 
-def test_a_routing_key_that_is_no_text_ends_no_connection(rabbit: PrivateRabbit, agent: Mailbox) -> None:
+def test_a_routing_key_that_is_no_text_ends_no_connection(shared_rabbit: PrivateRabbit, agent: Mailbox) -> None:
     """A message to an exchange may have any; it reaches all agents of the cell."""
     exchange = str(exchange_of("agents", "cell1").name).encode()
     arguments = pack(">HB", 0, len(exchange)) + exchange + pack(">B", 1) + b"\xff" + b"\0"
-    with kombu.Connection(rabbit.url.replace("rabbit://", "amqp://")) as connection:
+    with kombu.Connection(shared_rabbit.url.replace("rabbit://", "amqp://")) as connection:
         channel = connection.channel()
         channel.connection.frame_writer(1, channel.channel_id, spec.Basic.Publish, arguments, amqp.Message(b"odd"))
-        send(rabbit, agent.address, LAST)
+        send(shared_rabbit, agent.address, LAST)
 
         agent.hears(b"odd", LAST)
     assert agent.told == [True]

@@ -192,24 +192,18 @@ def commands() -> tuple[list[str], list[tuple[str, str]]]:
     return [line for line in lines if "#" not in line], steps
 
 
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[PrivateRabbit]:
-    with PrivateRabbit() as broker:
-        yield broker
-
-
 @pytest.fixture
-def fleet(rabbit: PrivateRabbit, tmp_path: Path) -> Iterator[Fleet]:
+def fleet(shared_rabbit: PrivateRabbit, tmp_path: Path) -> Iterator[Fleet]:
     """Without keys; the agent is ready, and claims are cast all the time."""
     controller = Controller(tmp_path)
-    scheduler = Scheduler(rabbit.url, controller.file)
+    scheduler = Scheduler(shared_rabbit.url, controller.file)
     hello = TapHello(HOST, 1)
     told = NodeReported(NODE, ROOT_LEAVES, {}, complete=True, ready=True)
     tap = TapChannel(str(tmp_path / "compute-agent" / "tap.sock"), lambda: [hello, told])
     with tap.lock:
         tap.put(hello)
     with served(FakePlacement(vcpus=4)) as url:
-        agent = Process(tmp_path, url, rabbit.url)
+        agent = Process(tmp_path, url, shared_rabbit.url)
         agent.configure(**SLOW)
         try:
             agent.start()

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from shared_scheduler.protocol.codec import encode
@@ -16,15 +14,9 @@ from tests.unit.transport.mailbox import Mailbox, eventually
 from tools.laboratory.cloud.rabbitmq import PrivateRabbit
 
 
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[PrivateRabbit]:
-    with PrivateRabbit() as broker:
-        yield broker
-
-
 @pytest.mark.parametrize("host", ["h" * 255, "é" * 128], ids=["ascii", "unicode"])
-def test_the_connection_stays(rabbit: PrivateRabbit, host: str) -> None:
-    bus = KombuBus(parse_transport_url(rabbit.url), "cell1")
+def test_the_connection_stays(shared_rabbit: PrivateRabbit, host: str) -> None:
+    bus = KombuBus(parse_transport_url(shared_rabbit.url), "cell1")
     scheduler, agent = Channel(bus.scheduler_endpoint("a")), Mailbox(bus.agent_endpoint("cmp-1")).started()
     told: list[bool] = []
     scheduler.start(lambda messages: None, told.append)

@@ -27,12 +27,6 @@ TOPIC = "scheduler"
 LATE_CALLS = 5
 
 
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[PrivateRabbit]:
-    with PrivateRabbit() as broker:
-        yield broker
-
-
 class Endpoint:
     """Answers with the number that it is asked for, once `may_answer` is set."""
 
@@ -114,11 +108,11 @@ def in_background(action: Callable[[], None]) -> threading.Thread:
 
 
 def test_calls_that_come_while_the_last_request_is_served_go_to_the_other_scheduler(
-    rabbit: PrivateRabbit, conf: cfg.ConfigOpts
+    shared_rabbit: PrivateRabbit, conf: cfg.ConfigOpts
 ) -> None:
     # given a scheduler that stops, and whose last request takes its time
-    first, second = Server(conf, rabbit.url, "one"), Server(conf, rabbit.url, "two")
-    callers = Callers(conf, rabbit.url)
+    first, second = Server(conf, shared_rabbit.url, "one"), Server(conf, shared_rabbit.url, "two")
+    callers = Callers(conf, shared_rabbit.url)
     lossless = LosslessStop(first, PATIENCE_S)
     lossless.start()
     slow = callers.call(0)
@@ -129,7 +123,7 @@ def test_calls_that_come_while_the_last_request_is_served_go_to_the_other_schedu
 
     # when more calls come, and only then it is done
     late = [callers.call(number) for number in range(1, LATE_CALLS + 1)]
-    eventually(lambda: rabbit.queues()[TOPIC] == str(LATE_CALLS), "the late calls are in the queue")
+    eventually(lambda: shared_rabbit.queues()[TOPIC] == str(LATE_CALLS), "the late calls are in the queue")
     first.endpoint.may_answer.set()
     stopping.join(PATIENCE_S)
 
@@ -144,10 +138,10 @@ def test_calls_that_come_while_the_last_request_is_served_go_to_the_other_schedu
 
 
 def test_casts_of_computes_do_not_fail_while_the_only_scheduler_changes_its_mode(
-    rabbit: PrivateRabbit, conf: cfg.ConfigOpts
+    shared_rabbit: PrivateRabbit, conf: cfg.ConfigOpts
 ) -> None:
     # given a scheduler and a nova-compute that has told it something
-    only, compute = Server(conf, rabbit.url, "only"), Callers(conf, rabbit.url)
+    only, compute = Server(conf, shared_rabbit.url, "only"), Callers(conf, shared_rabbit.url)
     only.endpoint.may_answer.set()
     only.start()
     compute.cast(0)
@@ -157,7 +151,7 @@ def test_casts_of_computes_do_not_fail_while_the_only_scheduler_changes_its_mode
     only.rpcserver.set_open(False)
     waiting = compute.call(7)
     compute.cast(1)
-    eventually(lambda: rabbit.queues()[TOPIC] == "1", "the call is left in the queue")
+    eventually(lambda: shared_rabbit.queues()[TOPIC] == "1", "the call is left in the queue")
     assert not waiting.done()
     only.rpcserver.set_open(True)
     compute.cast(2)
@@ -171,7 +165,7 @@ def test_casts_of_computes_do_not_fail_while_the_only_scheduler_changes_its_mode
     # and a scheduler that has stopped takes neither
     only.rpcserver.stop()
     only.rpcserver.wait()
-    eventually(lambda: TOPIC not in rabbit.queues() or rabbit.queues()[TOPIC] == "0", "nothing waits")
-    assert not [name for name in rabbit.queues() if "fanout" in name]
+    eventually(lambda: TOPIC not in shared_rabbit.queues() or shared_rabbit.queues()[TOPIC] == "0", "nothing waits")
+    assert not [name for name in shared_rabbit.queues() if "fanout" in name]
     for each in (only, compute):
         each.transport.cleanup()

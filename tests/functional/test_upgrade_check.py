@@ -3,22 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 
 import pytest
 
 from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.broker_check import PERMISSIONS, broker_problems
-from shared_scheduler.transport.urls import parse_transport_url
+from shared_scheduler.transport.urls import BrokerUrl, parse_transport_url
 from tools.laboratory.cloud.rabbitmq import PrivateRabbit
+
+VHOST = "checked"
 
 
 @pytest.fixture(scope="module")
-def rabbit() -> Iterator[PrivateRabbit]:
-    with PrivateRabbit() as broker:
-        broker.ctl("add_user", "nova", "s3cret")
-        yield broker
+def rabbit(shared_rabbit: PrivateRabbit) -> PrivateRabbit:
+    """A broker with a user, and with a virtual host in which no other test leaves anything."""
+    shared_rabbit.ctl("add_user", "nova", "s3cret")
+    shared_rabbit.ctl("add_vhost", VHOST)
+    return shared_rabbit
+
+
+def url_of(rabbit: PrivateRabbit, password: str) -> BrokerUrl:
+    return parse_transport_url(rabbit.url.replace("guest:guest", f"nova:{password}") + VHOST)
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +35,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def problem(rabbit: PrivateRabbit, *permissions: str) -> str:
     """What a user with these permissions is told."""
-    rabbit.ctl("set_permissions", "-p", "/", "nova", *permissions)
-    url = parse_transport_url(rabbit.url.replace("guest:guest", "nova:s3cret"))
-    found = broker_problems(url, Random(1))
+    rabbit.ctl("set_permissions", "-p", VHOST, "nova", *permissions)
+    found = broker_problems(url_of(rabbit, "s3cret"), Random(1))
     return next(iter(found.values()), "")
 
 
@@ -57,9 +62,7 @@ def test_casts_need_the_default_exchange(rabbit: PrivateRabbit) -> None:
 
 
 def test_a_wrong_password_is_reported_without_the_password(rabbit: PrivateRabbit) -> None:
-    url = parse_transport_url(rabbit.url.replace("guest:guest", "nova:wr0ng"))
-
-    [said] = broker_problems(url, Random(1)).values()
+    [said] = broker_problems(url_of(rabbit, "wr0ng"), Random(1)).values()
 
     assert "ACCESS_REFUSED" in said and "wr0ng" not in said
 
@@ -67,4 +70,5 @@ def test_a_wrong_password_is_reported_without_the_password(rabbit: PrivateRabbit
 def test_nothing_is_left_on_the_broker(rabbit: PrivateRabbit) -> None:
     problem(rabbit, *PERMISSIONS)
 
-    assert "ssched" not in rabbit.ctl("list_exchanges", "name") + rabbit.ctl("list_queues", "name")
+    left = [rabbit.ctl(what, "-p", VHOST, "name") for what in ("list_exchanges", "list_queues")]
+    assert "ssched" not in "".join(left)
