@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every fault of a real broker once, at small size: schedulers, agents and requests recover without an operator.
+"""Faults of a real broker, at small size: schedulers, agents and requests recover without an operator.
 
+``tests/longer/test_broker_faults.py`` has the others, most of which strike in the same way as one of these.
 One broker and one set of processes for all; the drill itself compares all tables, agents, Placement and what users
 were promised after each fault, and waits for what each fault must do to those it strikes
 (`tools/laboratory/fire/fault_effects.py`).
@@ -30,6 +31,10 @@ SIZES = Sizes(agents=24, schedulers=2, processes=1, rate_per_s=4.0)
 CLEAR_FAILURES = {"timed_out", "no_valid_host", "no_candidates", "placement_unreachable"}
 UNANSWERED = {"no_reply", "late"}
 NOBODY_ANSWERS = {"killed-scheduler": {"no_reply"}, "frozen-scheduler": UNANSWERED, "overflow": UNANSWERED}
+#: these take long, or are much like others: a broker that is killed does not even say farewell; packets that are
+#: dropped make agents silent, and end connections; a queue overflows in the same way when nobody can read
+LONGER = {"restart", "frozen-agent", "frozen-scheduler", "cut", "delay"}
+HERE = [fault for fault in faults(HURRIED) if fault.name not in LONGER]
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +51,13 @@ def drill(environment: Environment) -> Iterator[Drill]:
     drill.end()
 
 
-@pytest.mark.parametrize("fault", faults(HURRIED), ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", HERE, ids=lambda fault: fault.name)
 def test_every_fault_of_a_broker_is_detected_and_recovered(drill: Drill, fault: Fault) -> None:
+    assert_recovered(drill, fault)
+
+
+def assert_recovered(drill: Drill, fault: Fault) -> None:
+    """Inflict a fault, and assert that it was noticed and that all is well again."""
     found = drill.inflict(fault)
 
     assert found.wrong == []
