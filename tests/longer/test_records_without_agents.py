@@ -48,7 +48,7 @@ def test_a_build_that_fails_on_each_node_is_told_with_what_nova_keeps(cloud: Clo
     refusing = {host: {"refuses_builds": NO_ADDRESS} for host in COMPUTES}
     cloud_state.begin(cloud, schedulers=2, nova_options=options, agents="none", hardware_of=refusing)
 
-    server, row = boot(cloud)
+    server, row = boot(cloud, "addresses")
 
     *before, last = tried = tried_by_nova(cloud, server)
     assert row["status"] == "ERROR" and sorted(tried) == [*COMPUTES]
@@ -72,7 +72,7 @@ def test_a_restarted_scheduler_records_the_end_of_what_it_had_placed_before(
     cloud: Cloud, options: dict[str, Any]
 ) -> None:
     cloud_state.begin(cloud, schedulers=2, nova_options=options, agents="none")
-    server, row = boot(cloud)
+    server, row = boot(cloud, "active")
     assert builds(cloud, places(cloud)[0], server) == [], "its end was not read yet"
 
     cloud.restart(*cloud.names("scheduler-shared"))

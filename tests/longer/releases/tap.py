@@ -13,10 +13,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-#: where a release has ``TapChannel``; the older name is of 7736e85
-CHANNELS = ("compute_agent.tap.tap_channel", "compute_agent.tap.channel")
-#: where a release has the messages of the tap; the older name is of 7736e85
-MESSAGES = ("compute_agent.tap_wire", "compute_agent.tap.wire")
+#: where a release has ``TapChannel``; the first name is of 7736e85.  Older names come first: where this project is
+#: installed in editable mode, the newer module is found beside the package of the earlier release too.
+CHANNELS = ("compute_agent.tap.channel", "compute_agent.tap.tap_channel")
+#: where a release has the messages of the tap; the first name is of 7736e85
+MESSAGES = ("compute_agent.tap.wire", "compute_agent.tap_wire")
 
 LEAVES = {
     "cn.vcpus": 4, "cn.vcpus_used": 0, "cn.memory_mb": 8192, "cn.memory_mb_used": 0, "cn.free_ram_mb": 8192,
