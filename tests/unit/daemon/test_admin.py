@@ -277,6 +277,38 @@ def test_sockets_of_the_dead_are_passed_over(path: Path) -> None:
     assert admin.ask_all(path.parent, "status") == [{"nodes": 3, "asked": None}]
 
 
+def test_a_scheduler_that_stops_in_order_is_at_no_moment_taken_for_a_killed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = admin.AdminServer(tmp_path / "sched1-17.sock", {})
+    server.start()
+    assert server._listener is not None
+    listener, seen = server._listener, list[admin.AdminError]()
+
+    class Closing:
+        """The listener; another process looks for killed schedulers as soon as it is closed."""
+
+        def shutdown(self, how: int) -> None:
+            listener.shutdown(how)
+
+        def close(self) -> None:
+            listener.close()
+            seen.extend(admin.killed(tmp_path))
+
+    monkeypatch.setattr(server, "_listener", Closing())
+    server.stop()
+
+    assert seen == []
+
+
+def test_a_socket_that_is_removed_meanwhile_is_of_no_killed_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "sockets", lambda directory: iter([directory / "sched1-17.sock"]))
+
+    assert admin.killed(tmp_path) == []
+
+
 def test_the_absence_of_schedulers_is_reported_with_the_option(tmp_path: Path) -> None:
     with pytest.raises(admin.AdminError, match=r"is shared-scheduler running, and is .* admin_socket_dir"):
         admin.ask_all(tmp_path, "status")
