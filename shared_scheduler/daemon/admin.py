@@ -74,10 +74,10 @@ class AdminServer:
         if listener is None:
             return
         self._stopped.set()
+        self._path.unlink(missing_ok=True)  # before nobody listens, or `killed` would find it
         with contextlib.suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        self._path.unlink(missing_ok=True)
 
     def _bind(self) -> socket.socket:
         if len(os.fsencode(self._path)) > SOCKET_PATH_BYTES_MAX:
@@ -277,7 +277,7 @@ def killed(directory: Path, scheduler: str = "") -> list[AdminError]:
     found = list[AdminError]()
     for path in sockets(directory):
         name, _, process = path.stem.rpartition("-")
-        if scheduler in ("", name, process) and _is_dead(path):
+        if scheduler in ("", name, process) and _is_dead(path) and path.exists():
             text = f"{name} (process {process}) has ended without an orderly stop; see its log and start it again; "
             found.append(AdminError(f"{text}if it shall not run here any more, delete {path}"))
     return found
