@@ -73,7 +73,7 @@ def test_a_database_that_is_restarted_is_found_again(placement: PrivatePlacement
 
 def test_placements_own_tests_of_allocations_pass() -> None:
     """In a process of their own: they replace Placement's database, which is a global, and its logging."""
-    words = ("test_api.allocations-1.28", "test_api.consumer-types")
+    words = ("test_api.allocations-1.28", "test_api.allocations-post", "test_api.consumer-types", "test_allocation.")
     command = [sys.executable, "-m", placements_tests.__name__, *words]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600)
     assert done.returncode == 0, done.stdout
