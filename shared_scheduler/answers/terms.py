@@ -315,7 +315,7 @@ COUNTERS = TermGroup(
     "resyncs_asked": "Resync requests sent.",
     "resyncs_ordered": "Nodes that were read anew because of the command resync.",
     "resyncs_ordered_too_soon": "Hosts that the command resync named again too soon, ignored.",
-    "resyncs_delayed": "Resync requests that had to wait for the rate limit.",
+    "resyncs_delayed": "Resync requests that had to wait for their turn.",
     "epochs_given_up": "Epochs so high that no agent has them, given up after a silence: somebody sends messages in "
                        "the name of agents. Configure signing.",
     "epochs_in_doubt": "New epochs after which the one before was heard again, so that the agent was asked which one "

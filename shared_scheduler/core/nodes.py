@@ -43,18 +43,12 @@ from shared_scheduler.core.effects import NodeChange, RecordNode, Send
 from shared_scheduler.core.events import NodeRead, NodesGone, NodesListed
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.second_agents import SecondAgents
-from shared_scheduler.core.step import Fact, Step, Timers
+from shared_scheduler.core.step import Fact, Step, TimerKey, Timers
 from shared_scheduler.core.unlisted_nodes import UnlistedNodes
 from shared_scheduler.model.interning import Pool
 from shared_scheduler.model.leaf_validation import find_invalid_leaf
 from shared_scheduler.model.leaves import AGENT_GROUPS, COMPUTE_NODE
 from shared_scheduler.model.resources import same_allocations
-from shared_scheduler.protocol.limits import (
-    RESYNC_PATIENCE_S,
-    RESYNCS_IN_FLIGHT_MAX,
-    SCHEDULER_RESYNCS_BURST,
-    SCHEDULER_RESYNCS_PER_S,
-)
 from shared_scheduler.protocol.messages import (
     Consumer,
     Heartbeat,
@@ -66,7 +60,8 @@ from shared_scheduler.protocol.messages import (
     agent_address,
 )
 from shared_scheduler.protocol.phases import WindowFreshness
-from shared_scheduler.protocol.rate_limits import InFlight, TokenBucket, TokenBuckets
+from shared_scheduler.protocol.rate_limits import TokenBucket, TokenBuckets
+from shared_scheduler.protocol.resync_turns import UNLISTED, ResyncTurns
 from shared_scheduler.protocol.window import (
     MessageWindow,
     NodeMessage,
@@ -177,8 +172,7 @@ class Nodes:
         self._table = table
         self._timers = timers
         self._rng = rng
-        self._bucket = TokenBucket(SCHEDULER_RESYNCS_PER_S, SCHEDULER_RESYNCS_BURST)
-        self._in_flight = InFlight(RESYNCS_IN_FLIGHT_MAX, RESYNC_PATIENCE_S)
+        self.resync_turns = ResyncTurns(self._source_of)
         self._records = TokenBucket(NODE_RECORDS_PER_S, NODE_RECORDS_BURST)
         self._records_of = TokenBuckets(RECORDS_OF_ONE_PER_S, RECORDS_OF_ONE_BURST, RECORDED_NODES_MAX)
         self._times = WindowTimes(silent_after_s=settings.silent_after_s)
@@ -291,7 +285,7 @@ class Nodes:
         self.counters["messages_unusable"] += 1
         known.window.reconnected(step.now)
         self._show(known)
-        self._arm(known)
+        self._arm(known, step.now)
 
     def discard_state(self, step: Step, node: str) -> None:
         """Stop using the row: handling a message of this node failed, and the row may be half updated."""
@@ -299,7 +293,7 @@ class Nodes:
         if known is not None:
             known.window.forget(step.now)
             self._show(known)
-            self._arm(known)
+            self._arm(known, step.now)
 
     def _add_unlisted(self, step: Step, cell: str, message: NodeMessage) -> Node | None:
         """Add the node of a message, which no database has shown yet; None if it is ignored."""
@@ -328,8 +322,13 @@ class Nodes:
 
     def _window_of(self, cell: str, node: str) -> MessageWindow:
         patient_until_s = self._patient_until_s.get(cell, float("-inf"))
-        return MessageWindow(
-            node, self._rng, self._bucket, self._times, self.window_counters, patient_until_s, self._in_flight
+        return MessageWindow(node, self._rng, self.resync_turns, self._times, self.window_counters, patient_until_s)
+
+    def _source_of(self, node: str) -> str:
+        """Whose turn the resync of a node is: its host's.  When the database was read, only its own word counts."""
+        known = self._nodes.get(node)
+        return (
+            known.host if known is not None and (known.is_listed or known.cell not in self._listed_cells) else UNLISTED
         )
 
     def _heard(self, known: Node, message: NodeMessage) -> None:
@@ -351,7 +350,7 @@ class Nodes:
         self._show(known)
         if outcome.resync is not None:
             self._ask(step, known, outcome.resync)
-        self._arm(known)
+        self._arm(known, step.now)
 
     def _record(self, step: Step, known: Node, change: NodeChange, epoch: int, sequence: int) -> None:
         if not self._records_of.take(known.node, step.now) or not self._records.take(step.now):
@@ -388,11 +387,22 @@ class Nodes:
             sequence=message.sequence,
         )
 
-    def _arm(self, known: Node) -> None:
-        """Set the timer for the next tick of the window; a timer that rings too early does no harm."""
-        deadline_s = known.window.next_deadline_s()
-        if deadline_s is not None and deadline_s < self._timers.at_s(("window", known.node)):
-            self._timers.set(("window", known.node), deadline_s)
+    def _arm(self, known: Node, now: float) -> None:
+        """Set the timers for the next tick of the window and the next turn; one that rings too early does no harm."""
+        self._set_earlier(("window", known.node), known.window.next_deadline_s())
+        self._set_earlier(("resync turn", ""), self.resync_turns.next_s(now))
+
+    def _set_earlier(self, timer: TimerKey, at_s: float | None) -> None:
+        if at_s is not None and at_s < self._timers.at_s(timer):
+            self._timers.set(timer, at_s)
+
+    def on_turn_timer(self, step: Step, _name: str) -> None:
+        """Ask the nodes whose turn it is, as many as may be asked now."""
+        while (node := self.resync_turns.next(step.now)) is not None:
+            known = self._nodes[node]
+            self._carry_out(step, known, known.window.on_turn(step.now))
+            self.resync_turns.leave(node)
+        self._set_earlier(("resync turn", ""), self.resync_turns.next_s(step.now))
 
     def on_window_timer(self, step: Step, node: str) -> None:
         """Give one window its tick."""
@@ -421,7 +431,7 @@ class Nodes:
             known.window.reconnected(step.now)
             known.window.be_patient(step.now + spread_s)
             self._show(known)
-            self._arm(known)
+            self._arm(known, step.now)
 
     def of_cell(self, cell: str) -> list[Node]:
         """The nodes of one cell."""
@@ -470,11 +480,13 @@ class Nodes:
             self.second_agents.forget(known.node)
             known.own_epoch = 0
             if known.host and not known.is_listed:  # what was accepted is of another sender
+                self.resync_turns.leave(known.node)
                 known.window = self._window_of(known.cell, known.node)
                 known.past = (0, 0.0)
                 self._table.remove(known.node)
         known.host, known.is_listed = host, True
         self._unlisted_nodes.known(known.node)
+        self.resync_turns.moved(known.node)
         self._show(known)
 
     def gone(self, event: NodesGone) -> None:
@@ -485,6 +497,7 @@ class Nodes:
     def _forget(self, node: str) -> None:
         self._unlisted_nodes.known(node)
         self.second_agents.forget(node)
+        self.resync_turns.leave(node)
         if self._nodes.pop(node, None) is not None:
             for kind in ("window", "unresponsive"):
                 self._timers.cancel((kind, node))
@@ -531,7 +544,7 @@ class Nodes:
         wait_until_s = min(step.now + self._settings.silent_after_timeout_s, silent_s)
         self._timers.set(("unresponsive", known.node), wait_until_s)
         self._show(known)
-        if self._bucket.take(step.now):
+        if self.resync_turns.take(known.node, step.now):
             known.asked_s = step.now
             self._ask(step, known, wish)
 
@@ -546,7 +559,7 @@ class Nodes:
     def ask_to_check_placement(self, step: Step, node: str) -> bool:
         """Ask the agent to read Placement and to send a snapshot then; False if that is not possible now."""
         known = self._nodes[node]
-        if not known.host or not self._bucket.take(step.now):
+        if not known.host or not self.resync_turns.take(node, step.now):
             return False
         self._ask(step, known, ResyncWish(0, 0, recheck=True))
         return True
@@ -561,7 +574,7 @@ class Nodes:
         self._show(known)
         if outcome.resync is not None:
             self._ask(step, known, outcome.resync)
-        self._arm(known)
+        self._arm(known, step.now)
 
     # -- freshness of rows
 

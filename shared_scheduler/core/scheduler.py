@@ -147,6 +147,7 @@ class SchedulerCore:
             "group": self.requests.on_group_timer,
             "recheck": self.recheck.on_timer,
             "window": self.nodes.on_window_timer,
+            "resync turn": self.nodes.on_turn_timer,
             "unresponsive": self.nodes.on_unresponsive_timer,
             "second agent": lambda step, node: self.nodes.second_agents.forget(node),
             "quarantine": self.quarantine.on_timer,

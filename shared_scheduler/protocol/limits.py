@@ -129,6 +129,15 @@ SCHEDULER_RESYNCS_BURST = 50.0
 #: unanswered one counts.  An answer takes milliseconds, so this limits the rate only if answers are missing.
 RESYNCS_IN_FLIGHT_MAX = 100
 RESYNC_PATIENCE_S = 10.0
+#: The same of all nodes of one host, so that one host takes few of the places: as many as one window asks for within
+#: that time if nobody answers.  Answers free them so soon that a host with a thousand nodes needs no more.
+HOST_RESYNCS_IN_FLIGHT_MAX = 6
+#: The same of all nodes that no database has, which use no place of others.  There are few, and soon they are listed.
+UNLISTED_RESYNCS_IN_FLIGHT_MAX = 10
+#: Requests of one host that wait for nothing: whether its agent is there, or for another epoch.  Requests that wait for
+#: their turn leave ``SCHEDULER_RESYNCS_KEPT`` of the burst to those of all hosts.
+HOST_RESYNCS_PER_S, HOST_RESYNCS_BURST = 10.0, 20.0
+SCHEDULER_RESYNCS_KEPT = 10.0
 #: Snapshots that one agent sends.
 AGENT_SNAPSHOTS_PER_S = 10.0
 AGENT_SNAPSHOTS_BURST = 20.0

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits against message storms: a token bucket for resyncs of a scheduler and snapshots of an agent, and a bound on
-requests that wait for an answer."""
+"""Limits against message storms: token buckets for resyncs of a scheduler and snapshots of an agent."""
 
 from __future__ import annotations
-
-from collections import deque
 
 from shared_scheduler.protocol.memo import Memo
 
@@ -18,13 +15,13 @@ class TokenBucket:
     ``now`` is in seconds of a monotonic clock; if the clock jumps back, the number of tokens does not change.
     """
 
-    __slots__ = ("_burst", "_filled_at_s", "_rate_per_s", "_tokens")
+    __slots__ = ("_filled_at_s", "_rate_per_s", "_tokens", "burst")
 
     def __init__(self, rate_per_s: float, burst: float) -> None:
         if rate_per_s <= 0 or burst < 1:
             raise ValueError(f"a bucket needs a rate above 0 and a burst of 1: {rate_per_s}, {burst}")
         self._rate_per_s = rate_per_s
-        self._burst = burst
+        self.burst = burst
         self._tokens = burst
         self._filled_at_s: float | None = None
 
@@ -36,15 +33,16 @@ class TokenBucket:
         self._tokens = max(0.0, self._tokens - tokens)
         return True
 
-    def wait_s(self, now: float) -> float:
-        """Seconds until the next token; 0 if there is one."""
+    def wait_s(self, now: float, tokens: float = 1) -> float:
+        """Seconds until there are so many tokens; 0 if there are."""
         self._fill(now)
-        return max(0.0, (1 - self._tokens) / self._rate_per_s)
+        missing = tokens - self._tokens
+        return missing / self._rate_per_s if missing > ROUNDING else 0.0
 
     def _fill(self, now: float) -> None:
         if self._filled_at_s is not None and now > self._filled_at_s:
             gained = (now - self._filled_at_s) * self._rate_per_s
-            self._tokens = min(self._burst, self._tokens + gained)
+            self._tokens = min(self.burst, self._tokens + gained)
         if self._filled_at_s is None or now != self._filled_at_s:
             self._filled_at_s = now
 
@@ -64,36 +62,3 @@ class TokenBuckets:
         if bucket is None:
             bucket = self._of.learn(key, TokenBucket(self._rate_per_s, self._burst))
         return bucket.take(now, tokens)
-
-
-class InFlight:
-    """At most ``places`` requests wait for an answer.
-
-    Requests with quick answers are not limited.  A request without an answer (no agent yet, or a slow broker) keeps its
-    place for ``patience_s``.
-    """
-
-    __slots__ = ("_end_s", "_patience_s", "_places")
-
-    def __init__(self, places: int, patience_s: float) -> None:
-        self._places = places
-        self._patience_s = patience_s
-        self._end_s: deque[float] = deque()
-
-    def has_room(self, now: float) -> bool:
-        """Whether a place is free."""
-        while self._end_s and self._end_s[0] <= now:
-            self._end_s.popleft()
-        return len(self._end_s) < self._places
-
-    def begin(self, now: float) -> bool:
-        """Take a place; False if none is free."""
-        if not self.has_room(now):
-            return False
-        self._end_s.append(now + self._patience_s)
-        return True
-
-    def end(self) -> None:
-        """Free a place after an answer; it does not matter which request was answered."""
-        if self._end_s:
-            self._end_s.popleft()

@@ -24,8 +24,7 @@ agent for a resync.  It never applies messages out of order and never skips a mi
 * A snapshot covers everything up to its sequence.  A snapshot that is older than the copy, or older than the copy that
   the caller has dropped, is ignored.
 * Requests for a resync: one is in flight for each node.  It is repeated after ``resync_timeout_s`` plus exponential
-  back-off with full jitter.  It needs a token of the bucket and a place among the requests in flight, which all windows
-  of a scheduler share.
+  back-off with full jitter.  All windows of a scheduler take turns (``protocol/resync_turns.py``).
 * Before silence: an agent whose heartbeat is overdue (after the part ``limits.ASKED_AFTER`` of ``silent_after_s``) is
   asked for a replay of what follows the copy, ``limits.ASKS_BEFORE_SILENT`` times.  If nothing follows, it answers with
   a heartbeat.  So one lost heartbeat makes no node silent, and heartbeats can be rare.
@@ -66,7 +65,8 @@ from shared_scheduler.protocol.phases import (
     WindowFreshness,
     WindowPhase,
 )
-from shared_scheduler.protocol.rate_limits import InFlight, TokenBucket
+from shared_scheduler.protocol.rate_limits import TokenBucket
+from shared_scheduler.protocol.resync_turns import ResyncTurns
 
 __all__ = [
     "NOTHING",
@@ -118,6 +118,9 @@ class Outcome:
 
 
 NOTHING: Final = Outcome()
+
+#: the time of a request that waits
+WHEN_IT_IS_ITS_TURN: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +230,7 @@ class EarlyMessages:
 class MessageWindow:
     """The window of one node; the docstring of the module explains it.
 
-    All windows of a scheduler share ``rng`` and ``bucket``.  ``now`` is in seconds of a monotonic clock; it is an
+    All windows of a scheduler share ``rng`` and ``turns``.  ``now`` is in seconds of a monotonic clock; it is an
     argument of every method that needs it.
     """
 
@@ -235,10 +238,8 @@ class MessageWindow:
         "_ask_at_s",
         "_asks",
         "_behind",
-        "_bucket",
         "_closed_epoch",
         "_comparisons",
-        "_delays",
         "_distrusted",
         "_dropped_at",
         "_early",
@@ -246,7 +247,6 @@ class MessageWindow:
         "_gap_ends_s",
         "_heard_at_s",
         "_in_doubt",
-        "_in_flight",
         "_mismatches",
         "_newest",
         "_overdue_asks",
@@ -255,6 +255,7 @@ class MessageWindow:
         "_rng",
         "_surpass_again_s",
         "_times",
+        "_turns",
         "_verified",
         "_verify_again_s",
         "counters",
@@ -268,11 +269,10 @@ class MessageWindow:
         self,
         node: str,
         rng: Random,
-        bucket: TokenBucket,
+        turns: ResyncTurns,
         times: WindowTimes | None = None,
         counters: WindowCounters | None = None,
         patient_until_s: float = float("-inf"),
-        in_flight: InFlight | None = None,
     ) -> None:
         """``patient_until_s``: request nothing before, because a Hello has just asked all agents for a snapshot."""
         self.node: Final = node
@@ -283,8 +283,7 @@ class MessageWindow:
         self.sequence: int | None = None
         self.counters = counters if counters is not None else WindowCounters()
         self._rng = rng
-        self._bucket = bucket
-        self._in_flight = in_flight
+        self._turns = turns
         self._times = times if times is not None else WindowTimes()
         self._patient_until_s = patient_until_s
         self._early = EarlyMessages()
@@ -302,7 +301,6 @@ class MessageWindow:
         self._gap_ends_s: float | None = None
         self._ask_at_s: float | None = None
         self._asks = 0  # requests without an answer
-        self._delays = 0  # requests in a row that were delayed because there was no token
         self._mismatches = 0  # in a row
         self._distrusted = False  # a snapshot replaces the copy even if it is not newer
         self._recheck = False  # the next request for a snapshot is the first since then
@@ -406,10 +404,16 @@ class MessageWindow:
             self._overdue_asks += 1
         if self.phase in ASKING or self.sequence is None:
             return self._outcome((), now)
-        if not self._bucket.take(now):
+        if not self._turns.take(self.node, now):
             return NOTHING
         self.counters.asked_whether_there += 1
         return Outcome(resync=ResyncWish(self.epoch, self.sequence))
+
+    def on_turn(self, now: float) -> Outcome:
+        """Request the resync for which the node has waited, if one is needed now."""
+        if self._ask_at_s is not None:
+            self._ask_at_s = max(now, self._patient_until_s)
+        return self._outcome((), now)
 
     def be_patient(self, until_s: float) -> None:
         """Request nothing before ``until_s``: a Hello has just asked all agents for a snapshot or a heartbeat."""
@@ -586,7 +590,7 @@ class MessageWindow:
         return self._ask_to_surpass(self.epoch, now, self.sequence or 0)
 
     def _ask_to_surpass(self, epoch: int, now: float, after_sequence: int = 0) -> Outcome:
-        if now < self._surpass_again_s or not self._bucket.take(now):
+        if now < self._surpass_again_s or not self._turns.take(self.node, now):
             return NOTHING  # its next heartbeat will follow
         self._surpass_again_s = now + self._times.resync_timeout_s
         self.counters.resyncs_asked += 1
@@ -639,17 +643,19 @@ class MessageWindow:
 
     def _enter(self, phase: WindowPhase, now: float) -> None:
         self._gap_ends_s = None
-        if phase is WindowPhase.IN_ORDER and self._asks and self._in_flight is not None:
-            self._in_flight.end()
+        if phase is WindowPhase.IN_ORDER and self._asks:
+            self._turns.in_flight.end(self.node)
         if phase not in ASKING:
             self._ask_at_s = None
-            self._asks = self._delays = 0
+            self._asks = 0
         if phase is WindowPhase.GAP:
             self.counters.gaps += 1
             self._gap_ends_s = now + self._times.gap_max_s
         if phase is WindowPhase.SILENT:
             self._verified = None
             self._early.clear()
+        if self._ask_at_s is None:
+            self._turns.leave(self.node)
         if phase in ASKING and self._ask_at_s is None:
             self._ask_at_s = self._first_ask_s(phase, now)
 
@@ -669,16 +675,13 @@ class MessageWindow:
         return Outcome(applied, resync)
 
     def _ask(self, now: float) -> ResyncWish | None:
-        if not self._may_ask(now):
-            self._delays += 1
+        if not self._turns.begin(self.node, now):
             self.counters.resyncs_delayed += 1
-            wait_s = self._bucket.wait_s(now) + self._times.hold_s
-            self._ask_at_s = now + wait_s + self._jitter_s(self._delays)
+            self._ask_at_s = WHEN_IT_IS_ITS_TURN
             return None
         if self.phase is WindowPhase.LOST and self._asks:
             self._early.clear()  # older than the snapshot that will answer this request
         self._asks += 1
-        self._delays = 0
         self.counters.resyncs_asked += 1
         self._ask_at_s = now + self._times.resync_timeout_s + self._jitter_s(self._asks)
         if self.phase is WindowPhase.GAP and not self._distrusted:
@@ -686,14 +689,6 @@ class MessageWindow:
             return ResyncWish(self.epoch, self.sequence)
         recheck, self._recheck = self._recheck, False
         return ResyncWish(0, 0, recheck)
-
-    def _may_ask(self, now: float) -> bool:
-        """Take a token and a place, or neither."""
-        if self._in_flight is None:
-            return self._bucket.take(now)
-        if not self._in_flight.has_room(now) or not self._bucket.take(now):
-            return False
-        return self._in_flight.begin(now)
 
     def validate(self) -> None:
         """Check the invariants, for tests and the simulator.
@@ -703,6 +698,7 @@ class MessageWindow:
         assert self.held <= limits.HELD_MAX_MESSAGES
         assert self._early.size_bytes <= limits.HELD_MAX_BYTES
         assert (self._ask_at_s is not None) == (self.phase in ASKING)
+        assert (self._ask_at_s == WHEN_IT_IS_ITS_TURN) == (self.node in self._turns.waiting)
         assert (self._gap_ends_s is not None) == (self.phase is WindowPhase.GAP)
         assert not self.held or self.sequence is None or self._early.oldest > self.sequence + 1
         assert self.phase is not WindowPhase.IN_ORDER or (self.lag == 0 and self.held == 0)

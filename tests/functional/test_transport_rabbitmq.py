@@ -23,7 +23,7 @@ from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.messages import Heartbeat, Increment, Leaf, Snapshot
 from shared_scheduler.protocol.pipe import MessagePipe
-from shared_scheduler.protocol.rate_limits import TokenBucket
+from shared_scheduler.protocol.resync_turns import ResyncTurns
 from shared_scheduler.protocol.window import MessageWindow, WindowFreshness
 from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.kombu_bus import KombuBus
@@ -487,7 +487,7 @@ def test_a_window_stays_true_through_everything_an_administrator_does(post: Post
     copy is the node's state, and nothing was applied out of order."""
     scheduler, agent = post.scheduler(), post.agent("compute-1")
     pipe = MessagePipe("node-1", "compute-1", 1, Random(1), heartbeat_interval_s=0.5)
-    window = MessageWindow("node-1", Random(2), TokenBucket(100, 10))
+    window = MessageWindow("node-1", Random(2), ResyncTurns(str))
     copy: dict[str, Leaf] = {}
     taken = [0]
     clock = [0.0]

@@ -56,7 +56,7 @@ from shared_scheduler.protocol.messages import (
     Snapshot,
 )
 from shared_scheduler.protocol.pipe import MessagePipe
-from shared_scheduler.protocol.rate_limits import TokenBucket
+from shared_scheduler.protocol.resync_turns import ResyncTurns
 from shared_scheduler.protocol.signing import Signer, Signing, parse_keyring
 from shared_scheduler.protocol.window import MessageWindow, Outcome
 from tests.scenario.stage import Flight, Stage
@@ -71,6 +71,7 @@ class Scheduler:
 
     name: str
     window: MessageWindow
+    turns: ResyncTurns
     leaves: dict[str, Any] = field(default_factory=dict)
     consumers: dict[str, Any] = field(default_factory=dict)
     claims: dict[str, Any] = field(default_factory=dict)
@@ -181,8 +182,8 @@ class World(Stage):
 
     def do_schedulers(self, *names: str) -> None:
         for name in names:
-            bucket = TokenBucket(limits.SCHEDULER_RESYNCS_PER_S, limits.SCHEDULER_RESYNCS_BURST)
-            self.schedulers[name] = Scheduler(name, MessageWindow(NODE, Random(name), bucket))
+            turns = ResyncTurns(str)
+            self.schedulers[name] = Scheduler(name, MessageWindow(NODE, Random(name), turns), turns)
 
     def do_reconnect(self, name: str) -> None:
         self.schedulers[name].window.reconnected(self.now)
@@ -251,6 +252,7 @@ class World(Stage):
 
     def next_deadline(self) -> float:
         moments = [s.window.next_deadline_s() for s in self.schedulers.values()]
+        moments += [s.turns.next_s(self.now) for s in self.schedulers.values()]
         moments.append(self.pipe.next_deadline_s() if self.pipe is not None else None)
         return min((moment for moment in moments if moment is not None), default=float("inf"))
 
@@ -259,6 +261,8 @@ class World(Stage):
         for scheduler in self.schedulers.values():
             before = scheduler.window.freshness
             self.carry_out(scheduler, scheduler.window.on_tick(self.now))
+            if scheduler.turns.next(self.now) is not None:
+                self.carry_out(scheduler, scheduler.window.on_turn(self.now))
             self.note_freshness(scheduler, before)
 
     # --- what can be seen ------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from random import Random
 
 from shared_scheduler.protocol.messages import Heartbeat, Snapshot
 from shared_scheduler.protocol.phases import WindowFreshness
-from shared_scheduler.protocol.rate_limits import TokenBucket
+from shared_scheduler.protocol.resync_turns import ResyncTurns
 from shared_scheduler.protocol.window import COMPARISONS_BURST, MessageWindow
 
 NODE = "node-1"
@@ -17,7 +17,7 @@ class CountedWindow:
     """A window with a copy, and how often the digest of the copy was computed."""
 
     def __init__(self) -> None:
-        self.window = MessageWindow(NODE, Random(1), TokenBucket(200.0, 50.0))
+        self.window = MessageWindow(NODE, Random(1), ResyncTurns(str))
         self.computed = 0
         self.window.receive(Snapshot(NODE, 1, 1, "host-1", {}, {}, {}, 7), 0.0, self.digest)
 

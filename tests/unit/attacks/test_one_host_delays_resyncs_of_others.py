@@ -12,7 +12,10 @@ import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.protocol.messages import Increment, Snapshot
+from shared_scheduler.protocol.limits import HOST_RESYNCS_BURST, HOST_RESYNCS_PER_S
+from shared_scheduler.protocol.messages import Heartbeat, Increment, Snapshot
+from shared_scheduler.protocol.window import BEHIND_S
+from shared_scheduler.table.row import Freshness
 from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, host_of, resyncs_in, snapshot
 
 EVIL = "host-evil"
@@ -81,3 +84,28 @@ def test_a_host_that_answers_each_resync_with_another_gap() -> None:
 
     driver.hear(*(gap(node, 5) for node in OTHERS))
     assert asked_within(driver, answer) == set(OTHERS)
+
+
+def test_a_host_whose_heartbeats_make_its_windows_ask_at_once() -> None:
+    # given nodes that have been behind their snapshots for a while
+    driver = attacked(True)
+    driver.hear(*(evil_snapshot(node, 0, 9) for node in EVIL_NODES))
+    beats = [Heartbeat(node, 1, 1, EVIL, 0) for node in EVIL_NODES]
+    driver.hear(*beats)
+    driver.wait(BEHIND_S)
+
+    # when all of them go on
+    asked = sum(len(resyncs_in([*driver.hear(*beats), *driver.wait(1.0)])) for _ in range(SOON_S))
+
+    # then the host is asked no more often than any other may be
+    assert 0 < asked <= HOST_RESYNCS_BURST + SOON_S * HOST_RESYNCS_PER_S
+
+
+def test_an_honest_host_with_a_thousand_nodes_is_soon_up_to_date() -> None:
+    """As a nova-compute of Ironic has them."""
+    driver = attacked(True)
+    began_s, asked = driver.now, list[str]()
+    while any(driver.table.freshness(node) is not Freshness.FRESH for node in EVIL_NODES):
+        answers = (evil_snapshot(node, 0, 5) for node in asked)
+        asked = resyncs_in([*driver.hear(*answers), *driver.wait(0.02)])
+        assert driver.now < began_s + 30, "asked too rarely"

@@ -10,6 +10,7 @@ import pytest
 from shared_scheduler.protocol.limits import SCHEDULER_RESYNCS_BURST, SCHEDULER_RESYNCS_PER_S
 from shared_scheduler.protocol.messages import Heartbeat, Snapshot
 from shared_scheduler.protocol.rate_limits import TokenBucket
+from shared_scheduler.protocol.resync_turns import ResyncTurns
 from shared_scheduler.protocol.window import MessageWindow
 
 EVIL, EPOCH = "node-evil", 100
@@ -38,7 +39,7 @@ def of_the_past(window: MessageWindow) -> tuple[Heartbeat, float]:
 @pytest.mark.parametrize("begin", [behind, of_the_past])
 def test_resyncs_are_left_for_others(begin: object) -> None:
     bucket = TokenBucket(SCHEDULER_RESYNCS_PER_S, SCHEDULER_RESYNCS_BURST)
-    window = MessageWindow(EVIL, Random(1), bucket)
+    window = MessageWindow(EVIL, Random(1), ResyncTurns(str, bucket))
     beat, from_s = begin(window)  # type: ignore[operator]
 
     asked = 0

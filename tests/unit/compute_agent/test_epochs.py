@@ -17,7 +17,7 @@ from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S, COUNT_MAX, EPOCH_ASKED_MAX, SILENT_AFTER_S
 from shared_scheduler.protocol.messages import Heartbeat, Hello, Resync, Snapshot, Verdict
-from shared_scheduler.protocol.rate_limits import TokenBucket
+from shared_scheduler.protocol.resync_turns import ResyncTurns
 from shared_scheduler.protocol.window import MessageWindow, WindowFreshness
 from tests.unit.compute_agent.core_node import EPOCH, SCHEDULER, SETTINGS, Node, notices, said
 from tests.unit.compute_agent.node_facts import HOST, NODE, SlotFit, claim, report
@@ -87,7 +87,7 @@ class TestEpochOfThePast:
             assert epochs.epoch >= before
 
     def test_a_window_that_followed_the_future_follows_the_agent_again(self) -> None:
-        window = MessageWindow(NODE, random.Random(1), TokenBucket(10, 10))
+        window = MessageWindow(NODE, random.Random(1), ResyncTurns(str))
         window.receive(Heartbeat(NODE, EPOCH + 100, 3, HOST, 0), 0.0, lambda: 0)
         node = Node()
         node.start()

@@ -182,9 +182,11 @@ def test_the_agent_reads_placement_also_if_the_order_had_to_wait_for_the_limit_o
     driver: SchedulerDriver,
 ) -> None:
     # given a scheduler that has used all its resyncs for other nodes
-    step = Step(driver.now, "others")
-    while driver.core.nodes.ask_to_check_placement(step, "node-2"):
-        pass
+    step, others = Step(driver.now, "others"), [f"node-{number}" for number in range(10, 20)]
+    listed(driver.with_agents(*others), *others)
+    for node in others:
+        while driver.core.nodes.ask_to_check_placement(step, node):
+            pass
     # when
     _, effects = order(driver)
     assert asked_agents(effects) == []

@@ -19,7 +19,7 @@ from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Leave, Role, Snapshot
 from shared_scheduler.protocol.pipe import MessagePipe
-from shared_scheduler.protocol.rate_limits import TokenBucket
+from shared_scheduler.protocol.resync_turns import ResyncTurns
 from shared_scheduler.protocol.window import MessageWindow, Outcome, WindowFreshness
 from tests.unit.protocol.copies import NODE, Copy, names, uuids, values
 
@@ -34,8 +34,8 @@ class ChannelMachine(RuleBasedStateMachine):
         self.wire: list[bytes] = []
         self.copy = Copy()
         self.copy_is_kept = True
-        bucket = TokenBucket(limits.SCHEDULER_RESYNCS_PER_S, limits.SCHEDULER_RESYNCS_BURST)
-        self.window = MessageWindow(NODE, Random(2), bucket)
+        self.turns = ResyncTurns(str)
+        self.window = MessageWindow(NODE, Random(2), self.turns)
         self.asks_on_the_way = 0
 
     @initialize()
@@ -171,12 +171,18 @@ class ChannelMachine(RuleBasedStateMachine):
         for message in replay or ():
             self.send(message)
 
+    def due_s(self) -> float:
+        due = (self.window.next_deadline_s(), self.turns.next_s(self.now))
+        return min((at_s for at_s in due if at_s is not None), default=float("inf"))
+
     @rule(seconds=st.sampled_from([0.01, 0.2, 1.5, 12.0, 70.0]))
     def time_passes(self, seconds: float) -> None:
         end = self.now + seconds
-        while (due := self.window.next_deadline_s()) is not None and due <= end:
+        while (due := self.due_s()) <= end:
             self.now = max(self.now, due)
             self.carry_out(self.window.on_tick(self.now))
+            if self.turns.next(self.now) is not None:
+                self.carry_out(self.window.on_turn(self.now))
         self.now = end
 
     @rule()

@@ -17,7 +17,7 @@ from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.errors import RemoteProtocolError
 from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Leave, Role, Snapshot
-from shared_scheduler.protocol.rate_limits import TokenBucket
+from shared_scheduler.protocol.resync_turns import ResyncTurns
 from shared_scheduler.protocol.window import MessageWindow, NodeMessage
 from tests.unit.protocol.samples import MESSAGES, NODE
 from tools.laboratory.fuzz.mutations import mutated_bytes
@@ -107,8 +107,7 @@ moments = st.sampled_from([0.0, 0.001, 1.0, 30.0, 100.0, -50.0])  # clocks jump 
 
 
 def a_window() -> MessageWindow:
-    bucket = TokenBucket(limits.SCHEDULER_RESYNCS_PER_S, limits.SCHEDULER_RESYNCS_BURST)
-    return MessageWindow(NODE, Random(1), bucket)
+    return MessageWindow(NODE, Random(1), ResyncTurns(str))
 
 
 @settings(max_examples=300)

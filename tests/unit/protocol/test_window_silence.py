@@ -7,6 +7,7 @@ from random import Random
 
 from shared_scheduler.protocol.messages import Heartbeat, Leave
 from shared_scheduler.protocol.rate_limits import TokenBucket
+from shared_scheduler.protocol.resync_turns import ResyncTurns
 from shared_scheduler.protocol.window import MessageWindow, ResyncWish, WindowFreshness, WindowTimes
 from tests.unit.protocol.window_driver import DIGEST, NODE, Receiver, heartbeat, increment, snapshot
 
@@ -42,7 +43,7 @@ def test_a_window_that_asks_for_a_snapshot_does_not_ask_whether_the_node_is_ther
 
 def test_overdue_windows_need_few_ticks_together() -> None:
     # given a hundred nodes that were heard within a second
-    windows = [MessageWindow(NODE, Random(1), TokenBucket(1, 1), WindowTimes(silent_after_s=54.0)) for _ in range(100)]
+    windows = [MessageWindow(NODE, Random(1), ResyncTurns(str), WindowTimes(silent_after_s=54.0)) for _ in range(100)]
     for number, window in enumerate(windows):
         window.receive(snapshot(1), 100 + number / 100, lambda: DIGEST)
     # then their next deadlines are few, and none is early
@@ -137,18 +138,20 @@ def test_after_the_channel_was_away_the_next_in_order_is_proof(fresh: Receiver) 
 
 def test_a_thousand_windows_share_one_budget() -> None:
     # given: 10 asks a second are allowed, and 1,000 nodes lost something at the same moment
-    bucket = TokenBucket(rate_per_s=10, burst=5)
+    turns = ResyncTurns(str, TokenBucket(rate_per_s=10, burst=5))
     rng = Random(3)
-    windows = []
+    of_node = {}
     for n in range(1000):
-        window = MessageWindow(f"node-{n}", rng, bucket)
+        window = MessageWindow(f"node-{n}", rng, turns)
         window.receive(Heartbeat(f"node-{n}", 1, 5, "h", 1), 0.0, lambda: 0)
-        windows.append(window)
+        of_node[window.node] = window
     # when: ten seconds pass and nobody answers
     asked = 0
     for step in range(1, 101):
-        for window in windows:
+        for window in of_node.values():
             asked += window.on_tick(step / 10).resync is not None
+        while (node := turns.next(step / 10)) is not None:
+            asked += of_node[node].on_turn(step / 10).resync is not None
     # then: the budget was used, and kept
     assert 50 <= asked <= 105
 

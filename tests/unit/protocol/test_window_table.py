@@ -9,6 +9,7 @@ from typing import ClassVar
 from shared_scheduler.protocol.messages import Leave
 from shared_scheduler.protocol.phases import ASKING, FRESHNESS, TRANSITIONS
 from shared_scheduler.protocol.rate_limits import TokenBucket
+from shared_scheduler.protocol.resync_turns import ResyncTurns
 from shared_scheduler.protocol.window import NOTHING, Cause, MessageWindow, WindowPhase, WindowTimes
 from tests.unit.protocol.window_driver import DIGEST, NODE, Receiver, heartbeat, hello, increment, snapshot
 
@@ -25,7 +26,7 @@ class Watched(MessageWindow):
 
 def random_life(rng: Random, is_distrusted: bool) -> None:
     """A window that is told anything in any order; only its own rules keep it sane."""
-    window = Watched(NODE, rng, TokenBucket(1, 2), WindowTimes(silent_after_s=20.0, gap_max_s=8.0))
+    window = Watched(NODE, rng, ResyncTurns(str, TokenBucket(1, 2)), WindowTimes(silent_after_s=20.0, gap_max_s=8.0))
     now = 0.0
     for turn in range(60):
         if is_distrusted and turn % 6 == 5:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from random import Random
 
-from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Role, Snapshot
 from shared_scheduler.protocol.rate_limits import TokenBucket
+from shared_scheduler.protocol.resync_turns import ResyncTurns
 from shared_scheduler.protocol.window import MessageWindow, NodeMessage, Outcome, ResyncWish, WindowTimes
 
 NODE = "5a6de3ab-cf6e-4c5e-9a43-7b6ac1a6a9a1"
@@ -39,10 +39,11 @@ class Receiver:
         self.digests_computed = 0
         self.applied: list[str] = []
         self.asks: list[ResyncWish] = []
+        self.turns = ResyncTurns(str, bucket)
         self.window = MessageWindow(
             NODE,
             Random(7),
-            bucket or TokenBucket(limits.SCHEDULER_RESYNCS_PER_S, limits.SCHEDULER_RESYNCS_BURST),
+            self.turns,
             WindowTimes(silent_after_s=45.0),
             patient_until_s=patient_until_s,
         )
@@ -57,11 +58,17 @@ class Receiver:
     def wait(self, seconds: float) -> list[ResyncWish]:
         """Let time pass, ticking exactly when the window wants it; returns what was asked."""
         before, end = len(self.asks), self.now + seconds
-        while (due := self.window.next_deadline_s()) is not None and due <= end:
+        while (due := self._due_s()) is not None and due <= end:
             self.now = max(self.now, due)
             self._note(self.window.on_tick(self.now))
+            if self.turns.next(self.now) == NODE:
+                self._note(self.window.on_turn(self.now))
         self.now = end
         return self.asks[before:]
+
+    def _due_s(self) -> float | None:
+        due = (self.window.next_deadline_s(), self.turns.next_s(self.now))
+        return min((at_s for at_s in due if at_s is not None), default=None)
 
     def _digest(self) -> int:
         self.digests_computed += 1

@@ -35,6 +35,7 @@ from shared_scheduler.protocol.messages import (
     agent_address,
 )
 from shared_scheduler.protocol.rate_limits import TokenBucket
+from shared_scheduler.protocol.resync_turns import ResyncTurns
 from shared_scheduler.protocol.signing import parse_keyring
 from shared_scheduler.protocol.window import MessageWindow
 from shared_scheduler.sim.topology import SimFit
@@ -115,7 +116,8 @@ class Window:
 
     def __init__(self, rng: Random) -> None:
         self._now = 100.0
-        self._window = MessageWindow(EVIL[0], rng, TokenBucket(1e6, 1e6))
+        self._turns = ResyncTurns(str, TokenBucket(1e6, 1e6))
+        self._window = MessageWindow(EVIL[0], rng, self._turns)
         self._applied = (0, 0)
 
     def feed(self, rng: Random) -> bool:
@@ -126,6 +128,8 @@ class Window:
             return False
         outcome = self._window.receive(message, self._now, lambda: rng.randrange(3))
         self._window.on_tick(self._now)
+        if self._turns.next(self._now) is not None:
+            self._window.on_turn(self._now)
         for one in outcome.apply:
             if isinstance(one, Increment) and (one.epoch, one.sequence) != (self._applied[0], self._applied[1] + 1):
                 raise Violated(f"increment {one.epoch}/{one.sequence} is applied after {self._applied}")
