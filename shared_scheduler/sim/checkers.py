@@ -27,6 +27,7 @@ from shared_scheduler.protocol.messages import (
     Verdict,
 )
 from shared_scheduler.sim.attached_ports import without_ports
+from shared_scheduler.sim.floods import TurnChecks
 from shared_scheduler.sim.group_checks import GroupChecks
 from shared_scheduler.sim.invariants import Violation
 from shared_scheduler.sim.published import Published
@@ -80,6 +81,7 @@ class Checkers:
         self._promised: dict[tuple[str, str], dict[str, Server]] = {}
         self.groups = GroupChecks(world, self.check)
         self.soft_choices = SoftChoices(world, self.check)
+        self.turns = TurnChecks(world, self.check)
         self._claimed: dict[str, Claim] = {}  # claim id -> what was cast
         self._agreed: set[tuple[str, str]] = set()  # (node, claim id): the agent of the node has accepted the claim
         self._taken_back: set[str] = set()  # ids of claims whose allocations were deleted, or are of a later claim
@@ -204,6 +206,7 @@ class Checkers:
     def scheduler_stepped(self, scheduler: SimScheduler, event: ev.Event) -> None:
         """A scheduler took a step, and its effects are on their way."""
         self._steps += 1
+        self.turns.stepped(scheduler)
         if self._steps % BALANCE_EVERY == 0:
             self.balance(scheduler)
         if self._world.trace.detailed:
@@ -221,6 +224,7 @@ class Checkers:
         self.check("one_ending", begun == ended + claims, scheduler.name, begun, "begun", ended, "ended")
         in_bounds = requests <= core.settings.requests_max and claims <= core.settings.claims_max
         self.check("bounds", in_bounds, scheduler.name, requests, "requests", claims, "claims")
+        self._check_valid(scheduler.name, core.nodes.resync_turns.validate)
 
     def _tell_phases(self, scheduler: SimScheduler) -> None:
         for known in scheduler.core.nodes:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import exp, log
 from random import Random
 
+from shared_scheduler.sim.floods import FLOOD_HOST, Flood
 from shared_scheduler.sim.lies import LyingNode
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
@@ -95,6 +96,7 @@ class Faults:
             "ports_in_moves": self._ports_in_moves,
             "requests_twice": self._requests_twice,
             "placement_crawls": self._placement_crawls,
+            "host_floods": self._host_floods,
         }
 
     def draw(
@@ -300,6 +302,12 @@ class Faults:
         liar = LyingNode(world, node, rng)
         self._span(at_s, for_s, lambda: world.liars.append(liar), lambda: world.liars.remove(liar))
         return node.node
+
+    def _host_floods(self, at_s: float, for_s: float) -> str:
+        """Schedulers hear of hundreds of nodes of a host whose agent does not answer."""
+        flood = Flood(self._world)
+        self._span(at_s, for_s, flood.begin, flood.end)
+        return FLOOD_HOST
 
     def _ports_in_moves(self, at_s: float, for_s: float) -> str:
         """Schedulers are asked to move servers, and somebody else attaches ports to these meanwhile."""

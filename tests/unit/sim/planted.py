@@ -37,6 +37,7 @@ from shared_scheduler.decision import filtering, pick
 from shared_scheduler.decision.outcome import Decision
 from shared_scheduler.model.resources import plain_allocations
 from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
+from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, Increment, Reason, RefusalCode, Verdict
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow
@@ -89,6 +90,13 @@ lose_claims_at_a_snapshot = bug("overlay")(in_table.lose_claims_at_a_snapshot.pa
 def never_ask(patch: pytest.MonkeyPatch) -> None:
     """A gap is noticed, and nobody asks for what is missing."""
     patch.setattr(Nodes, "_ask", lambda self, step, known, wish: None)
+
+
+@bug("its_turn")
+def wait_in_one_line(patch: pytest.MonkeyPatch) -> None:
+    """All nodes wait for a resync in one line, and one host may use all places."""
+    patch.setattr(limits, "HOST_RESYNCS_IN_FLIGHT_MAX", limits.RESYNCS_IN_FLIGHT_MAX)
+    patch.setattr(Nodes, "_source_of", lambda self, node: "any host")
 
 
 @bug("few_snapshots")

@@ -76,6 +76,7 @@ SHOWN_BY = {
     "ask_for_each_missing_verdict": 44,
     "delete_what_another_scheduler_has_written_too": 45,
     "expect_late_writes_for_half_the_time": 46,
+    "wait_in_one_line": 47,
 }
 #: the quickest world of all, which shows most of the others
 QUICKEST = 19
@@ -102,6 +103,7 @@ def plans() -> Iterator[RunPlan]:
     yield from broken_seeds_plans()
     yield twice_plan()
     yield crawling_plan()
+    yield flooded_plan()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -277,6 +279,19 @@ def crawling_plan() -> RunPlan:
         workload=Workload(rate_per_s=1.0, lifetime_s=60.0, several=0.0, asks_again=1.0, flavors=FLAVORS[:1]),
         fault_every_s=15.0,
         fault_kinds=("placement_crawls",),
+    )
+
+
+def flooded_plan() -> RunPlan:
+    """Messages are lost while a host with hundreds of nodes answers nothing."""
+    return RunPlan(
+        seed=1,
+        duration_s=25.0,
+        sizes=Sizes(nodes=3, schedulers=1),
+        workload=Workload(rate_per_s=2.0, lifetime_s=8.0, flavors=FLAVORS[:1]),
+        network_faults=NetworkFaults(loss=0.1),
+        fault_every_s=8.0,
+        fault_kinds=("host_floods",),
     )
 
 
