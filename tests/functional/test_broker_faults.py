@@ -30,10 +30,15 @@ SIZES = Sizes(agents=24, schedulers=2, processes=1, rate_per_s=4.0)
 #: dead, frozen or busy for as long as it takes to fill its queue, the end of the RPC's time
 CLEAR_FAILURES = {"timed_out", "no_valid_host", "no_candidates", "placement_unreachable"}
 UNANSWERED = {"no_reply", "late"}
-NOBODY_ANSWERS = {"killed-scheduler": {"no_reply"}, "frozen-scheduler": UNANSWERED, "overflow": UNANSWERED}
+NOBODY_ANSWERS = {
+    "killed-scheduler": {"no_reply"},
+    "cold-start": {"no_reply"},
+    "frozen-scheduler": UNANSWERED,
+    "overflow": UNANSWERED,
+}
 #: these take long, or are much like others: a broker that is killed does not even say farewell; packets that are
 #: dropped make agents silent, and end connections; a queue overflows in the same way when nobody can read
-LONGER = {"restart", "frozen-agent", "frozen-scheduler", "cut", "delay"}
+LONGER = {"restart", "frozen-agent", "frozen-scheduler", "cut", "delay", "cold-start"}
 HERE = [fault for fault in faults(HURRIED) if fault.name not in LONGER]
 
 

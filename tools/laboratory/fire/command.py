@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from shared_scheduler.transport.transport_settings import SCHEDULER_QUEUE_MAX_MESSAGES
 from tools.laboratory.errors import LabError
 from tools.laboratory.fire import results
-from tools.laboratory.fire.drill import Drill, Finding
+from tools.laboratory.fire.drill import OBSERVED_EVERY_S, Drill, Finding
 from tools.laboratory.fire.environment import Environment, Sizes
 from tools.laboratory.fire.faults import Fault, faults
 from tools.laboratory.fire.pace import HURRIED, Pace
@@ -27,7 +29,10 @@ MANUAL = Manual(
         ("tools/lab fire --list", "names and descriptions of the faults"),
         ("tools/lab fire --hurried --agents 50 --schedulers 2 --processes 1 --rate 4", "all faults, in minutes"),
         ("tools/lab fire --agents 10000 --faults restart", "all agents join at once; a restart of the broker"),
-        ("tools/lab fire --agents 10000 --schedulers 8 --faults none --rest 60", "a cold start, and the idle fleet"),
+        (
+            "tools/lab fire --agents 10000 --schedulers 8 --faults cold-start --queue-max 200000 --rest 60",
+            "all agents join; the idle fleet; all schedulers start at once",
+        ),
         ("tools/lab fire --save FILE --page doc/source/user/broker_faults.rst", "a full run, for the documentation"),
     ),
     wrong="a request without an answer, over-commit, a table that stays wrong, a fault without its effect",
@@ -46,6 +51,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rate", type=float, default=10.0, help="requests per second (default: %(default)s)")
     made.add_argument("--faults", default="",
                       help="names of faults, separated by commas (default: all; 'none': agents only join)")  # fmt: skip
+    made.add_argument("--queue-max", type=int, metavar="N",
+                      help="number of messages that the broker stores for a scheduler (default: 2000, 100 if hurried; "
+                      f"the product's: {SCHEDULER_QUEUE_MAX_MESSAGES})")  # fmt: skip
     made.add_argument("--hurried", action="store_true", help="use short intervals of AMQP heartbeats and heartbeats")
     made.add_argument("--rest", type=float, default=0.0, metavar="S",
                       help="after joining, measure the idle fleet for S seconds (default: not)")  # fmt: skip
@@ -61,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
 def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
     """Inject the faults, or read the results of an earlier run."""
     pace = HURRIED if asked.hurried else Pace()
+    pace = replace(pace, queue_max=asked.queue_max or pace.queue_max)
     if asked.list:
         known = {fault.name: fault.story for fault in faults(pace)}
         return Report(known, [Table(["fault", "what it does"], [*map(list, known.items())], left=(0, 1))])
@@ -77,7 +86,7 @@ def drill(asked: argparse.Namespace, pace: Pace, progress: ProgressLine) -> Resu
     chosen = _chosen(asked.faults, pace)
     sizes = Sizes(asked.agents, asked.schedulers, asked.processes, asked.rate)
     with Environment(sizes, pace, progress.say) as environment:
-        drill = Drill(environment, progress.say)
+        drill = Drill(environment, progress.say, max(OBSERVED_EVERY_S, asked.agents * OBSERVED_EVERY_S / 2000))
         progress.expect(1 + len(chosen) + bool(asked.rest), "faults")
         try:
             findings: list[Finding] = []

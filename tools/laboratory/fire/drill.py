@@ -24,6 +24,8 @@ TRUTH_TIMEOUT_S = 180.0
 EFFECT_TIMEOUT_S = 60.0
 """The maximum time by which a fault is prolonged until its effect is observed."""
 POLL_S = 0.1
+OBSERVED_EVERY_S = 0.2
+"""How often each process is asked how it is. A scheduler counts its rows for that."""
 WRONG_SHOWN_MAX = 3
 
 
@@ -76,7 +78,9 @@ class Finding:
 class Drill:
     """Injects faults, and compares all records after each; `say` prints progress."""
 
-    def __init__(self, environment: Environment, say: Callable[[str], None], interval_s: float = 0.2) -> None:
+    def __init__(
+        self, environment: Environment, say: Callable[[str], None], interval_s: float = OBSERVED_EVERY_S
+    ) -> None:
         self._environment, self._say = environment, say
         self._observer = Observer(environment, interval_s)
         self._stream = Stream(environment, say)
@@ -124,7 +128,7 @@ class Drill:
         for said in self._environment.all_schedulers("status"):
             if said is not None:
                 names = ("cast", *(name for name in said["counters"] if name.startswith("received_")))
-                total.update({name: said["counters"][name] for name in names})
+                total.update({name: said["counters"].get(name, 0) for name in names})
         return total
 
     # -- a fault

@@ -111,6 +111,17 @@ class Environment:
             found[kind] = sum(cpu_seconds(process) for process in running if process)
         return found
 
+    def kill_schedulers(self) -> None:
+        """kill -9 to all schedulers."""
+        for scheduler in self.schedulers:
+            scheduler.kill()
+
+    def restart_schedulers(self) -> None:
+        """Start all of them at the same time after `kill_schedulers`; each joins the channel when it has loaded."""
+        start_all(self._table, self.schedulers)
+        for scheduler in self.schedulers:
+            scheduler.ask("go")
+
     def restart_scheduler(self, process: Program) -> None:
         """Start it again after `kill`."""
         process.start()

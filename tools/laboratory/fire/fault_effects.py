@@ -138,6 +138,11 @@ def kills_scheduler(on: Environment, _: Observed) -> str:
     return "" if killed else f"{on.schedulers[-1].name} was not killed"
 
 
+def kills_all_schedulers(on: Environment, _: Observed) -> str:
+    """All schedulers were killed."""
+    return _missing("were not killed", (each.name for each in on.schedulers if each.ended_by != signal.SIGKILL))
+
+
 def passes_through_proxies(what: str) -> Effect:
     """Each proxy did this to some bytes."""
 
