@@ -27,6 +27,8 @@ class Mailbox:
         self.endpoint = endpoint
         self.bodies: list[bytes] = []
         self.batches: list[int] = []
+        #: of each batch, whether further messages waited
+        self.more: list[bool] = []
         self.told: list[bool] = []
         #: while cleared, the owner is stuck in ``receive``
         self.awake = threading.Event()
@@ -52,6 +54,7 @@ class Mailbox:
         self.awake.wait(PATIENCE_S)
         self.bodies.extend(bodies)
         self.batches.append(len(bodies))
+        self.more.append(self.endpoint.has_more)
 
     def hears(self, *bodies: bytes) -> None:
         """All of these come, in this order, whatever comes between."""

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.bus import Bus
 from shared_scheduler.transport.kombu_bus import NAME_MAX_CHARS, KombuBus, exchange_of
 from shared_scheduler.transport.urls import parse_transport_url
-from tests.unit.transport.mailbox import Mailbox, eventually
+from tests.unit.transport.mailbox import PATIENCE_S, Mailbox, eventually
 
 
 class Post:
@@ -67,6 +68,22 @@ def test_messages_for_schedulers_reach_no_agent(post: Post) -> None:
     agent.hears(b"claim")
     assert agent.bodies == [b"claim"]
     assert one.bodies == [b"increment"]  # no echo of its own
+
+
+def test_a_reader_knows_whether_further_messages_wait(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a scheduler that is stuck with its first message while a batch and a half arrive
+    monkeypatch.setattr(transport_settings, "BATCH_MAX_MESSAGES", 20)
+    monkeypatch.setattr(transport_settings, "BATCH_MAX_S", PATIENCE_S)
+    scheduler, agent = post.scheduler(), post.agent("memory-8")
+    scheduler.awake.clear()
+    for number in range(50):
+        agent.endpoint.broadcast(b"%d" % number)
+        # when it reads on
+    scheduler.awake.set()
+    eventually(lambda: len(scheduler.bodies) == 50, "all received")
+    # then it knows after each full batch that more may wait, and after the last one that it has read all
+    assert [more for size, more in zip(scheduler.batches, scheduler.more, strict=True) if size == 20].count(True) >= 1
+    assert scheduler.batches[-1] < 20 and scheduler.more[-1] is False
 
 
 def test_order_is_kept(post: Post) -> None:
