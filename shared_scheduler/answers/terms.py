@@ -287,6 +287,9 @@ COUNTERS = TermGroup(
     "rows_of_too_many_nodes": "Database rows of nodes beyond nodes_max, ignored.",
     "messages_of_second_agents": "Messages of a node in the name of another host than the database has: two agents "
                                  "have one node uuid, usually because a machine was cloned. Dropped.",
+    "ticks_postponed": "Timers of nodes that rang while messages waited unread, and were postponed: nobody is asked or "
+                       "counts as silent meanwhile. Grows while a scheduler starts in a large cloud; if it grows all "
+                       "the time, the scheduler has too little CPU time.",
     "messages_unusable": "Messages with a leaf of a wrong type, dropped.",
     "rows_too_large": "Rows to which increments have added more than a snapshot can hold; a snapshot is asked for.",
     "resyncs_without_host": "Resync requests that were not sent, because the host of the node is not known yet.",

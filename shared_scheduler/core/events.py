@@ -22,10 +22,11 @@ from shared_scheduler.protocol.messages import Allocations, Leaf, Message
 
 @dataclass(frozen=True, slots=True)
 class MessagesArrived:
-    """Decoded messages of one cell's state channel, oldest first."""
+    """Decoded messages of one cell's state channel, oldest first.  ``more``: further messages wait unread."""
 
     cell: str
     messages: tuple[Message, ...]
+    more: bool = False
 
     @property
     def cause(self) -> str:

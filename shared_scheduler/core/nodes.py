@@ -30,6 +30,10 @@ Messages of a listed node that name another host are of a second agent (``second
 A message with a leaf of a wrong kind (``model/leaf_validation.py``) is dropped as if it had been lost.  The window
 detects the gap and asks again with back-off.  If the messages stay unusable, the window becomes LOST and the row stale.
 A row to which increments have added too much (``table/row_size.py``) is stale until the next snapshot.
+
+While messages of a cell wait unread, because they arrive faster than this scheduler reads them, the timers of its
+windows are postponed: what they wait for may be among these messages.  Otherwise a scheduler that starts in a large
+cloud would take agents for silent, ask them, and read their nodes elsewhere, and so fall further behind.
 """
 
 from __future__ import annotations
@@ -49,6 +53,12 @@ from shared_scheduler.model.interning import Pool
 from shared_scheduler.model.leaf_validation import find_invalid_leaf
 from shared_scheduler.model.leaves import AGENT_GROUPS, COMPUTE_NODE
 from shared_scheduler.model.resources import same_allocations
+from shared_scheduler.protocol.limits import (
+    ALL_COMPARISONS_BURST,
+    ALL_COMPARISONS_PER_S,
+    READ_BEHIND_MAX_S,
+    READ_BEHIND_PAUSE_S,
+)
 from shared_scheduler.protocol.messages import (
     Consumer,
     Heartbeat,
@@ -173,12 +183,15 @@ class Nodes:
         self._timers = timers
         self._rng = rng
         self.resync_turns = ResyncTurns(self._source_of)
+        self._comparisons = TokenBucket(ALL_COMPARISONS_PER_S, ALL_COMPARISONS_BURST)
         self._records = TokenBucket(NODE_RECORDS_PER_S, NODE_RECORDS_BURST)
         self._records_of = TokenBuckets(RECORDS_OF_ONE_PER_S, RECORDS_OF_ONE_BURST, RECORDED_NODES_MAX)
         self._times = WindowTimes(silent_after_s=settings.silent_after_s)
         self._pool = Pool()  # of the parts of providers that were checked
         self._nodes: dict[str, Node] = {}
         self._patient_until_s: dict[str, float] = {}
+        #: cell -> since when messages wait unread, and when they last did
+        self._behind: dict[str, tuple[float, float]] = {}
         self._listed_cells: set[str] = set()
         self._unlisted_nodes = UnlistedNodes()
         self.second_agents = SecondAgents(timers)
@@ -322,7 +335,9 @@ class Nodes:
 
     def _window_of(self, cell: str, node: str) -> MessageWindow:
         patient_until_s = self._patient_until_s.get(cell, float("-inf"))
-        return MessageWindow(node, self._rng, self.resync_turns, self._times, self.window_counters, patient_until_s)
+        return MessageWindow(
+            node, self._rng, self.resync_turns, self._times, self.window_counters, patient_until_s, self._comparisons
+        )
 
     def _source_of(self, node: str) -> str:
         """Whose turn the resync of a node is: its host's.  When the database was read, only its own word counts."""
@@ -404,9 +419,25 @@ class Nodes:
             self.resync_turns.leave(node)
         self._set_earlier(("resync turn", ""), self.resync_turns.next_s(step.now))
 
+    def reading(self, cell: str, more: bool, now: float) -> None:
+        """Note whether further messages of a cell wait unread."""
+        if more:
+            since_s, _ = self._behind.get(cell, (now, now))
+            self._behind[cell] = (since_s, now)
+        else:
+            self._behind.pop(cell, None)
+
+    def _is_behind(self, cell: str, now: float) -> bool:
+        since_s, last_s = self._behind.get(cell, (now, float("-inf")))
+        return now - last_s <= READ_BEHIND_PAUSE_S and now - since_s <= READ_BEHIND_MAX_S
+
     def on_window_timer(self, step: Step, node: str) -> None:
-        """Give one window its tick."""
+        """Give one window its tick; later if the messages for which it waits may only be unread."""
         known = self._nodes[node]
+        if self._is_behind(known.cell, step.now):
+            self.counters["ticks_postponed"] += 1
+            self._timers.set(("window", node), step.now + READ_BEHIND_PAUSE_S)
+            return
         was_silent = known.window.freshness is WindowFreshness.SILENT
         self._carry_out(step, known, known.window.on_tick(step.now))
         if known.window.freshness is WindowFreshness.SILENT and not was_silent:

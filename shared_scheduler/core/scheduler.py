@@ -206,7 +206,8 @@ class SchedulerCore:
 
     def _handle(self, step: Step, event: ev.Event, errors: list[Exception]) -> None:
         match event:
-            case ev.MessagesArrived(cell, messages):
+            case ev.MessagesArrived(cell, messages, more):
+                self.nodes.reading(cell, more, step.now)
                 self._messages(step, cell, messages, errors)
             case ev.CastReturned(_, message):
                 self._cast_returned(step, message)

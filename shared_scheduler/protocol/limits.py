@@ -114,11 +114,21 @@ RESYNC_BACKOFF = Backoff(0.1, 60.0)
 #: Time after which a copy with an equal digest is compared again, although no message arrived since: memory may be
 #: corrupted, and code may have bugs.
 VERIFY_AGAIN_S = 300.0
+#: Comparisons of all nodes of a scheduler whose messages are in order; each takes some 0.1 ms.  10,000 nodes need 33
+#: a second, and each server that is placed one.  Those beyond it wait for the next heartbeat.
+ALL_COMPARISONS_PER_S, ALL_COMPARISONS_BURST = 100.0, 100.0
 #: A node without a message for this time is silent (54 s).
 SILENT_AFTER_S = 3 * HEARTBEAT_INTERVAL_S * (1 + HEARTBEAT_JITTER)
 #: After this part of it (48 s) the agent is asked whether it is there, and so many times in all.
 ASKED_AFTER = QUIET_INTERVALS * HEARTBEAT_INTERVAL_S / SILENT_AFTER_S
 ASKS_BEFORE_SILENT = 3
+
+#: While messages wait unread, no agent is asked or counts as silent, because its messages may be among them.  It ends
+#: after this time, so that a sender which never stops hides no silent agent.
+READ_BEHIND_MAX_S = 300.0
+#: Time for which a batch after which further messages waited shows that messages wait, and after which the timer of a
+#: window rings again.
+READ_BEHIND_PAUSE_S = 5.0
 
 # --- storms ----------------------------------------------------------------------------------
 

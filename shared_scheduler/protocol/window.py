@@ -11,7 +11,8 @@ agent for a resync.  It never applies messages out of order and never skips a mi
   message may only be late; after that the window asks for a replay.
 * A heartbeat names the newest sequence, which reveals a lost *last* message, and the digest, which reveals that the
   copy is wrong although no message is missing.  The digest of the copy is computed only when a heartbeat names the
-  sequence of the copy and was not compared before, or not for ``verify_again_s``.
+  sequence of the copy and was not compared before, or not for ``verify_again_s``.  Windows whose messages are in order
+  share a bucket for that, because the nodes of a large cloud that start together would take seconds of CPU time.
 * A newer epoch, in any message, makes the copy useless; a snapshot is needed.  Until it arrives, increments are held,
   because they may follow it.  Messages of an older epoch change nothing.
 * Epochs distinguish two runs of an agent, but do not show which of them is the last.  An agent that has lost its memory
@@ -235,6 +236,7 @@ class MessageWindow:
     """
 
     __slots__ = (
+        "_all_comparisons",
         "_ask_at_s",
         "_asks",
         "_behind",
@@ -273,8 +275,12 @@ class MessageWindow:
         times: WindowTimes | None = None,
         counters: WindowCounters | None = None,
         patient_until_s: float = float("-inf"),
+        all_comparisons: TokenBucket | None = None,
     ) -> None:
-        """``patient_until_s``: request nothing before, because a Hello has just asked all agents for a snapshot."""
+        """``patient_until_s``: request nothing before, because a Hello has just asked all agents for a snapshot.
+
+        ``all_comparisons``: the bucket of the comparisons of all windows whose messages are in order.
+        """
         self.node: Final = node
         self.phase = WindowPhase.NEW
         #: the epoch of the copy; 0 before the first message
@@ -284,6 +290,7 @@ class MessageWindow:
         self.counters = counters if counters is not None else WindowCounters()
         self._rng = rng
         self._turns = turns
+        self._all_comparisons = all_comparisons
         self._times = times if times is not None else WindowTimes()
         self._patient_until_s = patient_until_s
         self._early = EarlyMessages()
@@ -532,6 +539,8 @@ class MessageWindow:
         told = (heartbeat.sequence, told_digest(heartbeat))
         if self._verified == told and now < self._verify_again_s:
             return Cause.VERIFIED
+        if self.phase is WindowPhase.IN_ORDER and self._all_comparisons and not self._all_comparisons.take(now):
+            return Cause.HEARD
         if self._comparisons is None:
             self._comparisons = TokenBucket(COMPARISONS_PER_S, COMPARISONS_BURST)
         if not self._comparisons.take(now):

@@ -65,8 +65,9 @@ class CellChannel:
     def _received(self, messages: Sequence[Message]) -> None:
         for cell, own in self._by_cell(messages).items():
             for start in range(0, len(own), MESSAGES_PER_EVENT_MAX):
-                part = own[start : start + MESSAGES_PER_EVENT_MAX]
-                self._handle(MessagesArrived(cell, tuple(part)))
+                end = start + MESSAGES_PER_EVENT_MAX
+                more = self.channel.has_more or end < len(own)
+                self._handle(MessagesArrived(cell, tuple(own[start:end]), more))
 
     def _returned(self, message: Message) -> None:
         for cell in self._by_cell([message]):

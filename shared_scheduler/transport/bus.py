@@ -45,6 +45,10 @@ class Endpoint(Protocol):
     def address(self) -> str:
         """The destination of casts to this endpoint."""
 
+    @property
+    def has_more(self) -> bool:
+        """Whether further messages waited unread when the last ones were passed to ``receive``."""
+
     def start(self, receive: Receive, changed: ConnectionChanged) -> None:
         """Connect in the background and begin to deliver.  Returns at once."""
 

@@ -118,6 +118,11 @@ class Channel:
         """Age of the last message that was accepted; None before the first one."""
         return None if self._heard_at_s is None else self._clock() - self._heard_at_s
 
+    @property
+    def has_more(self) -> bool:
+        """Whether further messages wait unread behind those that are being delivered."""
+        return self._endpoint.has_more
+
     def start(
         self, received: ReceiveMessages, changed: ConnectionChanged, returned: MessageReturned | None = None
     ) -> None:

@@ -101,6 +101,11 @@ class KombuEndpoint:
         """The destination of casts to this endpoint."""
         return str(self._queue.name)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether further messages waited unread when the last ones were passed on."""
+        return self._subscription is not None and self._subscription.has_more
+
     def start(self, receive: Receive, changed: ConnectionChanged) -> None:
         """Connect in the background; returns at once."""
         if self._link is not None:

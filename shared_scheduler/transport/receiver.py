@@ -76,8 +76,7 @@ class Receiver:
             self._subscribe_some(connection, channel)
             if self._gathering is not None:
                 self._gathering.wait()
-            self._read_batch(connection)
-            self._hand_over()
+            self._hand_over(has_more=self._read_batch(connection))
             self._reconnector.keep_alive(connection)
             if time.monotonic() >= rebind_at_s:
                 rebind_at_s = time.monotonic() + transport_settings.REBIND_S
@@ -85,19 +84,26 @@ class Receiver:
 
     # --- reading -----------------------------------------------------------------------------
 
-    def _read_batch(self, connection: Connection) -> None:
-        """Wait for a message, then read the further ones that are there, within bounds of number and time."""
+    def _read_batch(self, connection: Connection) -> bool:
+        """Wait for a message, then read the further ones that are there, within bounds of number and time.
+
+        Returns whether more may be there.
+        """
         if not read_one(connection, transport_settings.IDLE_S if not self._ready else 0.0):
-            return
+            return False
         end_s = time.monotonic() + transport_settings.BATCH_MAX_S
         for _ in range(transport_settings.BATCH_MAX_MESSAGES - 1):
-            if time.monotonic() >= end_s or not read_one(connection, 0.0):
-                return
+            if time.monotonic() >= end_s:
+                return True
+            if not read_one(connection, 0.0):
+                return False
+        return True
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, has_more: bool) -> None:
         ready, self._ready = self._ready, []
         for subscription in ready:
             bodies, subscription.inbox = subscription.inbox, []
+            subscription.has_more = has_more
             try:
                 subscription.receive(bodies)
             except Exception:  # an error of the receiver must not end the connection
@@ -186,7 +192,7 @@ class Receiver:
                 _bind(declaring, subscription)
 
     def _tell_all_lost(self) -> None:
-        self._hand_over()
+        self._hand_over(has_more=False)
         with self._lock:
             subscriptions = list(self._subscriptions)
             self._waiting = list(self._subscriptions)

@@ -25,6 +25,8 @@ class Subscription:
     changed: ConnectionChanged
     #: messages of the batch that is being read
     inbox: list[bytes] = field(default_factory=list)
+    #: further messages waited unread when the last batch was passed on
+    has_more: bool = False
     connected: bool = False
     consumer: Any = None
     #: the broker reports that another connection owns its queue; not tried again before ...

@@ -23,6 +23,8 @@ class InProcessBus(Protocol):
 class InProcessEndpoint:
     """See ``bus.Endpoint``."""
 
+    has_more = False
+
     def __init__(self, bus: InProcessBus, address: str, is_agent: bool) -> None:
         self._bus = bus
         self._address = address

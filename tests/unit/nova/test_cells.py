@@ -27,6 +27,8 @@ class Wire:
 
     address = "ssched.scheduler.test"
 
+    has_more = False
+
     def __init__(self) -> None:
         self.closed = 0
         self.receive: Receive = lambda bodies: None

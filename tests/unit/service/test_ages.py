@@ -16,6 +16,8 @@ class Endpoint:
 
     address = "ssched.scheduler.a"
 
+    has_more = False
+
     def start(self, receive: Receive, changed: ConnectionChanged) -> None:
         self.receive, self.changed = receive, changed
 

@@ -24,6 +24,8 @@ KEYS = parse_keyring("k1:" + "ab" * 32)
 class Wire:
     """An endpoint that the test holds the other end of."""
 
+    has_more = False
+
     def __init__(self) -> None:
         self.sent: list[tuple[str, bytes]] = []
         self.full = False

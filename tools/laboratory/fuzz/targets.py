@@ -277,6 +277,8 @@ class Wire:
     address = "ssched.scheduler.a"
     receive: Receive
 
+    has_more = False
+
     def start(self, receive: Receive, changed: ConnectionChanged) -> None:
         """See ``bus.Endpoint``."""
         self.receive = receive
