@@ -78,7 +78,7 @@ def test_a_reader_knows_whether_further_messages_wait(post: Post, monkeypatch: p
     scheduler.awake.clear()
     for number in range(50):
         agent.endpoint.broadcast(b"%d" % number)
-        # when it reads on
+    # when it reads on
     scheduler.awake.set()
     eventually(lambda: len(scheduler.bodies) == 50, "all received")
     # then it knows after each full batch that more may wait, and after the last one that it has read all
