@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints pip constraints with the lowest version that setup.cfg allows of each direct dependency.
 
-    python -m tools.lowest quick > lowest.txt
-    pip install -c lowest.txt '.[quick]'
+    python -m tools.lowest scheduler agent placement_app quick > lowest.txt
+    pip install -c lowest.txt '.[scheduler,agent,placement-app,quick]'
 
-``tox -e lowest`` installs this set and runs the quick tests with it.
+``tox -e lowest`` installs this set, and what only the tests need, and runs the quick tests with it.  Packages that Nova
+or Placement need, and we do not, have the newest versions.
 """
 
 from __future__ import annotations
