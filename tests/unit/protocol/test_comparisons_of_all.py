@@ -9,7 +9,7 @@ from shared_scheduler.protocol.messages import Heartbeat, Snapshot
 from shared_scheduler.protocol.phases import WindowFreshness
 from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.resync_turns import ResyncTurns
-from shared_scheduler.protocol.window import MessageWindow
+from shared_scheduler.protocol.window import COMPARISONS_BURST, MessageWindow
 
 NODES, BURST = 50, 10
 DIGEST = 7
@@ -30,6 +30,10 @@ class Windows:
     def own_digest(self) -> int:
         self.computed += 1
         return self._digest
+
+    def own_digest_becomes(self, digest: int) -> int:
+        self._digest = digest
+        return digest
 
     def beat(self, now: float) -> None:
         """A heartbeat of each node."""
@@ -59,6 +63,22 @@ def test_a_wrong_copy_is_found_with_one_of_the_next_heartbeats() -> None:
         windows.beat(1.0 + 15.0 * interval)
 
     assert windows.count(WindowFreshness.FRESH) == 0
+
+
+def test_a_node_whose_own_comparisons_are_used_up_leaves_those_of_others() -> None:
+    # given a host that changes its row many times a second, and tells each digest
+    windows = Windows()
+    loud, *others = windows.windows
+    for tick in range(100 * BURST):
+        digest = windows.own_digest_becomes(1000 + tick)
+        loud.receive(Heartbeat(loud.node, 1, 1, "host", digest), 1.0 + tick / 1e6, windows.own_digest)
+    assert windows.computed <= COMPARISONS_BURST
+    # when
+    windows.own_digest_becomes(DIGEST)
+    for window in others:
+        window.receive(Heartbeat(window.node, 1, 1, "host", DIGEST), 1.1, windows.own_digest)
+    # then
+    assert windows.computed == BURST
 
 
 def test_copies_that_have_to_be_verified_wait_for_no_bucket() -> None:
