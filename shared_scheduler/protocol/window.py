@@ -539,11 +539,11 @@ class MessageWindow:
         told = (heartbeat.sequence, told_digest(heartbeat))
         if self._verified == told and now < self._verify_again_s:
             return Cause.VERIFIED
-        if self.phase is WindowPhase.IN_ORDER and self._all_comparisons and not self._all_comparisons.take(now):
-            return Cause.HEARD
         if self._comparisons is None:
             self._comparisons = TokenBucket(COMPARISONS_PER_S, COMPARISONS_BURST)
-        if not self._comparisons.take(now):
+        if not self._comparisons.take(now):  # first, so that a node takes few of those of all
+            return Cause.HEARD
+        if self.phase is WindowPhase.IN_ORDER and self._all_comparisons and not self._all_comparisons.take(now):
             return Cause.HEARD
         if own_digest() == told[1]:
             self._verified = told
