@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.protocol.limits import READ_BEHIND_MAX_S, SILENT_AFTER_S
+from shared_scheduler.protocol.limits import READ_BEHIND_MAX_S, READ_BEHIND_PAUSE_S, SILENT_AFTER_S
 from shared_scheduler.protocol.messages import Heartbeat
 from shared_scheduler.table.row import Freshness
 from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, host_of, resyncs_in, snapshot
@@ -63,4 +63,30 @@ def test_a_sender_that_never_stops_does_not_hide_a_silent_agent_for_ever() -> No
 
     read_for(driver, READ_BEHIND_MAX_S + SILENT_AFTER_S)
 
+    assert driver.core.table.freshness(WAITING) is Freshness.PROVISIONAL
+
+
+def test_a_scheduler_that_falls_behind_again_waits_as_long_as_before() -> None:
+    # given one that stopped reading when messages still waited: the channel was away
+    driver = SchedulerDriver().with_agents(WAITING, BUSY)
+    read_for(driver, STEP_S)
+    driver.give(ev.ChannelChanged(CELL, False))
+    driver.wait(READ_BEHIND_MAX_S)
+    driver.give(ev.ChannelChanged(CELL, True))
+    # when it falls behind once more, with all that agents say now
+    driver.give(ev.MessagesArrived(CELL, (snapshot(WAITING), snapshot(BUSY)), more=True))
+    effects = read_for(driver, 2 * SILENT_AFTER_S)
+    # then
+    assert resyncs_in(effects) == []
+    assert driver.core.table.freshness(WAITING) is Freshness.FRESH
+
+
+def test_a_sender_that_pauses_does_not_hide_a_silent_agent_for_ever() -> None:
+    # given a sender who lets the scheduler read all for a moment now and then, when no timer rings
+    driver = SchedulerDriver().with_agents(WAITING, BUSY)
+    end_s = driver.now + READ_BEHIND_MAX_S + 2 * SILENT_AFTER_S
+    while driver.now < end_s:
+        read_for(driver, READ_BEHIND_PAUSE_S - STEP_S)
+        driver.hear(heartbeat(BUSY))
+    # then
     assert driver.core.table.freshness(WAITING) is Freshness.PROVISIONAL
