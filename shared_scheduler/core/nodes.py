@@ -421,11 +421,9 @@ class Nodes:
 
     def reading(self, cell: str, more: bool, now: float) -> None:
         """Note whether further messages of a cell wait unread."""
+        since_s, last_s = self._behind.pop(cell, (now, now))
         if more:
-            since_s, _ = self._behind.get(cell, (now, now))
-            self._behind[cell] = (since_s, now)
-        else:
-            self._behind.pop(cell, None)
+            self._behind[cell] = (since_s if now - last_s <= READ_BEHIND_PAUSE_S else now, now)
 
     def _is_behind(self, cell: str, now: float) -> bool:
         since_s, last_s = self._behind.get(cell, (now, float("-inf")))
@@ -434,7 +432,8 @@ class Nodes:
     def on_window_timer(self, step: Step, node: str) -> None:
         """Give one window its tick; later if the messages for which it waits may only be unread."""
         known = self._nodes[node]
-        if self._is_behind(known.cell, step.now):
+        due_s = known.window.next_deadline_s() or step.now
+        if self._is_behind(known.cell, step.now) and step.now - due_s <= READ_BEHIND_MAX_S:
             self.counters["ticks_postponed"] += 1
             self._timers.set(("window", node), step.now + READ_BEHIND_PAUSE_S)
             return

@@ -123,8 +123,9 @@ SILENT_AFTER_S = 3 * HEARTBEAT_INTERVAL_S * (1 + HEARTBEAT_JITTER)
 ASKED_AFTER = QUIET_INTERVALS * HEARTBEAT_INTERVAL_S / SILENT_AFTER_S
 ASKS_BEFORE_SILENT = 3
 
-#: While messages wait unread, no agent is asked or counts as silent, because its messages may be among them.  It ends
-#: after this time, so that a sender which never stops hides no silent agent.
+#: While messages wait unread, the timers of windows are postponed, because what they wait for may be among these.  It
+#: ends after this time, for a scheduler and for each timer, so that a sender which never stops, or only pauses now and
+#: then, hides no silent agent.
 READ_BEHIND_MAX_S = 300.0
 #: Time for which a batch after which further messages waited shows that messages wait, and after which the timer of a
 #: window rings again.
