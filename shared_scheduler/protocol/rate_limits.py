@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from shared_scheduler.protocol.memo import Memo
 
-#: A tolerance for floating point errors, so that a wait of exactly ``wait_s`` is sufficient.
-ROUNDING = 1e-6
+#: A tolerance for floating point errors, so that a wait of exactly ``wait_s`` is sufficient, also if the clock counts
+#: years and a bucket adds hundreds of tokens a second.
+ROUNDING = 1e-4
 
 
 class TokenBucket:
