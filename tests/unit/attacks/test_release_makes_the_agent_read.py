@@ -27,4 +27,5 @@ def test_reads_are_as_far_apart_as_after_one_release() -> None:
 
     # then Placement is read about once a second
     reads = [one for one in node.done[before:] if isinstance(one, ReadAllocations)]
-    assert len(reads) <= 2 * RELEASES * PERIOD_S
+    attacked_s = RELEASES * PERIOD_S
+    assert attacked_s / 2 <= len(reads) <= 2 * attacked_s
