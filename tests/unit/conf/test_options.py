@@ -89,3 +89,32 @@ def test_the_sample_equals_the_output_of_the_generator(service: str, tmp_path: P
 
     kept = ROOT / "etc" / service / f"{service}.conf.sample"
     assert kept.read_text() == made.read_text(), "run: tox -e genconfig"
+
+
+@pytest.fixture(params=["shared-scheduler", "compute-agent"])
+def all_options(request: pytest.FixtureRequest) -> str:
+    """The generated sample of a program, with all of its options set to their defaults."""
+    sample = (ROOT / "etc" / request.param / f"{request.param}.conf.sample").read_text()
+    return re.sub(r"^#(\w+ = )", r"\1", sample, flags=re.MULTILINE)
+
+
+def found_by_the_validator(text: str, tmp_path: Path) -> str:
+    """What oslo-config-validator finds wrong, as kolla runs it; empty if nothing is."""
+    file = tmp_path / "nova.conf"
+    file.write_text(text)
+    namespaces = ("--namespace", "shared_scheduler", "--namespace", "compute_agent")
+    command = [sys.executable, "-m", "oslo_config.validator", "--input-file", str(file), *namespaces]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (ended.returncode != 0) == bool(ended.stderr), ended
+    return ended.stderr
+
+
+def test_a_validator_accepts_all_options(all_options: str, tmp_path: Path) -> None:
+    assert len(re.findall(r"^\w+ = ", all_options, flags=re.MULTILINE)) >= 10
+    assert found_by_the_validator(all_options, tmp_path) == ""
+
+
+def test_a_validator_names_a_misspelled_option(all_options: str, tmp_path: Path) -> None:
+    misspelled = all_options.replace("\nsigning = ", "\nsinging = ")
+
+    assert "singing is not part of the sample config" in found_by_the_validator(misspelled, tmp_path)
