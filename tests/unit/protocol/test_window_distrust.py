@@ -74,6 +74,21 @@ def test_it_needs_a_token_like_each_request() -> None:
     assert receiver.wait(3)[0] == FIRST
 
 
+def test_a_request_that_waits_already_keeps_its_turn() -> None:
+    # given one that waits for a token, while the agent has been asked to report until later
+    receiver = Receiver(TokenBucket(1, 1))
+    receiver.take(snapshot(5))
+    distrusted(receiver).take(snapshot(5))
+    distrusted(receiver)
+    receiver.window.be_patient(receiver.now + 5)
+    # when
+    distrusted(receiver)
+    # then
+    assert receiver.turns.waiting == {receiver.window.node}
+    receiver.window.validate()
+    assert receiver.wait(4) == [] and receiver.wait(2) == [FIRST]
+
+
 def test_a_copy_that_was_behind_before_a_silence_gets_a_snapshot_and_what_follows(fresh: Receiver) -> None:
     # given a node that was silent with a message missing, and is heard again
     fresh.take(heartbeat(7))
