@@ -12,7 +12,7 @@ import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.protocol.limits import HOST_RESYNCS_BURST, HOST_RESYNCS_PER_S
+from shared_scheduler.protocol.limits import HOST_RESYNCS_BURST, HOST_RESYNCS_PER_S, UNLISTED_RESYNCS_IN_FLIGHT_MAX
 from shared_scheduler.protocol.messages import Heartbeat, Increment, Snapshot
 from shared_scheduler.protocol.window import BEHIND_S
 from shared_scheduler.table.row import Freshness
@@ -109,3 +109,18 @@ def test_an_honest_host_with_a_thousand_nodes_is_soon_up_to_date() -> None:
         answers = (evil_snapshot(node, 0, 5) for node in asked)
         asked = resyncs_in([*driver.hear(*answers), *driver.wait(0.02)])
         assert driver.now < began_s + 30, "asked too rarely"
+
+
+def test_a_new_node_is_asked_as_soon_as_the_database_has_it() -> None:
+    # given so many invented nodes that a new one, which no database has yet, has to wait
+    driver = SchedulerDriver()
+    driver.give(ev.NodesListed(CELL, {}, frozenset(), driver.now))
+    invented = [f"invented-{number}" for number in range(UNLISTED_RESYNCS_IN_FLIGHT_MAX)]
+    driver.hear(*(Heartbeat(node, 1, 5, f"host of {node}", 0) for node in invented))
+    assert set(resyncs_in(driver.wait(1.0))) == set(invented)
+    driver.hear(Heartbeat("node-1", 1, 5, "host-1", 0))
+    assert resyncs_in(driver.wait(1.0)) == []
+    # when
+    driver.give(ev.NodesListed(CELL, {"node-1": "host-1"}, frozenset(), 0.0))
+    # then
+    assert resyncs_in(driver.wait(0.1)) == ["node-1"]
