@@ -416,7 +416,6 @@ class Nodes:
         while (node := self.resync_turns.next(step.now)) is not None:
             known = self._nodes[node]
             self._carry_out(step, known, known.window.on_turn(step.now))
-            self.resync_turns.leave(node)
         self._set_earlier(("resync turn", ""), self.resync_turns.next_s(step.now))
 
     def reading(self, cell: str, more: bool, now: float) -> None:

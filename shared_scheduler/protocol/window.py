@@ -420,7 +420,9 @@ class MessageWindow:
         """Request the resync for which the node has waited, if one is needed now."""
         if self._ask_at_s is not None:
             self._ask_at_s = max(now, self._patient_until_s)
-        return self._outcome((), now)
+        outcome = self._outcome((), now)
+        self._turns.leave(self.node)  # it needs no turn, or not yet
+        return outcome
 
     def be_patient(self, until_s: float) -> None:
         """Request nothing before ``until_s``: a Hello has just asked all agents for a snapshot or a heartbeat."""
@@ -450,7 +452,8 @@ class MessageWindow:
         self._step_distrusted(now)
         if self.phase in ASKING:
             self._distrusted = self._recheck = True
-            self._ask_at_s = max(now, self._patient_until_s)
+            if self._ask_at_s != WHEN_IT_IS_ITS_TURN:
+                self._ask_at_s = max(now, self._patient_until_s)
         return self._outcome((), now)
 
     def _step_distrusted(self, now: float) -> None:
