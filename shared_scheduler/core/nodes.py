@@ -474,7 +474,7 @@ class Nodes:
         if known is None:
             self.counters["rows_of_too_many_nodes"] += 1
             return
-        self._list(known, event.host)
+        self._list(step, known, event.host)
         if self._freshness_of(known) != Freshness.PROVISIONAL:
             self.counters["reads_ignored"] += 1
             return
@@ -491,20 +491,20 @@ class Nodes:
         self._show(known)
         step.report(RowRead(known.node))
 
-    def listed(self, event: NodesListed) -> frozenset[str]:
+    def listed(self, step: Step, event: NodesListed) -> frozenset[str]:
         """Take the hosts of nodes from the database.  Returns the nodes of the cell that it does not have."""
         self._listed_cells.add(event.cell)
         for node in sorted((event.moved | set(self._unlisted_nodes)) & event.hosts.keys()):
             known = self._nodes.get(node)
             if known is not None and known.cell == event.cell:
-                self._list(known, event.hosts[node])
+                self._list(step, known, event.hosts[node])
         left = [self._nodes[node] for node in self._unlisted_nodes]
         gone = [known.node for known in left if known.cell == event.cell and known.added_s < event.read_at_s]
         for node in gone:
             self._unlisted_nodes.unknown(node, event.read_at_s)
         return frozenset(gone)
 
-    def _list(self, known: Node, host: str) -> None:
+    def _list(self, step: Step, known: Node, host: str) -> None:
         if known.host != host:
             self.second_agents.forget(known.node)
             known.own_epoch = 0
@@ -517,6 +517,7 @@ class Nodes:
         self._unlisted_nodes.known(known.node)
         self.resync_turns.moved(known.node)
         self._show(known)
+        self._arm(known, step.now)
 
     def gone(self, event: NodesGone) -> None:
         """Remove nodes that no longer exist."""

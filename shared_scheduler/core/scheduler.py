@@ -293,7 +293,7 @@ class SchedulerCore:
             case ev.NodesGone():
                 self._gone(event)
             case ev.NodesListed(cell):
-                self._gone(ev.NodesGone(cell, self.nodes.listed(event)))
+                self._gone(ev.NodesGone(cell, self.nodes.listed(step, event)))
             case ev.SharingRead(providers):
                 self.table.set_sharing(providers)
             case ev.BuildsRead():
