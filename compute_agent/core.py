@@ -33,17 +33,7 @@ from cachetools import FIFOCache
 from compute_agent import events as ev
 from compute_agent.agent_settings import MAX_RECENT_VERDICTS, MAX_WAITING_SCHEDULERS, AgentSettings
 from compute_agent.claim_ledger import ClaimEnd, ClaimLedger, EndedClaim, TopologyFit
-from compute_agent.effects import (
-    Broadcast,
-    Effect,
-    Keep,
-    KeepEpoch,
-    KeptClaim,
-    Notice,
-    NoticeCode,
-    ReadAllocations,
-    ReadTree,
-)
+from compute_agent.effects import Effect, Keep, KeepEpoch, KeptClaim, Notice, NoticeCode, ReadAllocations, ReadTree
 from compute_agent.ends_of_builds import EndsOfBuilds
 from compute_agent.epochs import Epochs, ResyncCase
 from compute_agent.fair_memory import FairMemory
@@ -169,7 +159,7 @@ class AgentCore:
             self._sync()
             self._open_when_due(now)
             self._effects += self.publisher.due(now)
-            self._effects += map(Broadcast, self._ends_of_builds.due(now))
+            self._effects += self._ends_of_builds.due(now)
         return self._effects
 
     def next_deadline_s(self, now: float) -> float | None:
@@ -228,8 +218,7 @@ class AgentCore:
     def _report_build(self, consumer: str, succeeded: bool, text: str, now: float) -> None:
         scheduler, number = self._placed_by.get(consumer, ""), self._ends_of_builds.next_number()
         result = BuildResult(self.node, self.epoch, consumer, succeeded, text, scheduler, number)
-        self._ends_of_builds.keep(result, now)
-        self._effects.append(Broadcast(result))
+        self._effects.append(self._ends_of_builds.send(result, now))
 
     def _handle_report(self, report: ev.TrackerReported, now: float) -> None:
         before, capacity = dict(self.ledger.members), self.ledger.capacity()

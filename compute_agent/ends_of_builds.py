@@ -3,7 +3,11 @@
 
 A ``BuildResult`` has no sequence, so nobody notices that one is lost: with the connection to the broker, or with the
 scheduler that was to record it.  Each is therefore sent again after ``AGAIN_AFTER_S``.  Its number in the epoch shows a
-scheduler that it has recorded it already.  By the second time, the others know that a scheduler has stopped.
+scheduler that it has recorded it already.
+
+The scheduler whose claim placed the instance records the end, so it is cast to that one at first, and every second time.
+The other times it is broadcast, so that another one records it if that scheduler has stopped.  By the second time, the
+others know that.  Where no scheduler is known, each is a broadcast.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from compute_agent.effects import Broadcast, Cast
 from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S
 from shared_scheduler.protocol.messages import BuildResult
 
@@ -26,9 +31,19 @@ class _Kept:
     ended_s: float
     repeated: int = 0
 
+    def sent_again(self) -> Broadcast | Cast:
+        """The next repetition."""
+        self.repeated += 1
+        return Broadcast(self.result) if self.repeated % 2 else first_sent(self.result)
+
     @property
     def due_s(self) -> float:
         return self.ended_s + AGAIN_AFTER_S[self.repeated]
+
+
+def first_sent(result: BuildResult) -> Broadcast | Cast:
+    """How an end is sent at first: to the scheduler that records it, if that one is known."""
+    return Cast(result.scheduler, result) if result.scheduler else Broadcast(result)
 
 
 class EndsOfBuilds:
@@ -43,19 +58,18 @@ class EndsOfBuilds:
         self._last_number += 1
         return self._last_number
 
-    def keep(self, result: BuildResult, now: float) -> None:
-        """Keep an end that was sent now."""
+    def send(self, result: BuildResult, now: float) -> Broadcast | Cast:
+        """Send an end for the first time, and keep it."""
         self._kept.append(_Kept(result, now))
+        return first_sent(result)
 
-    def due(self, now: float) -> list[BuildResult]:
-        """Those to send again now."""
-        due = [kept for kept in self._kept if kept.due_s <= now]
-        for kept in due:
-            kept.repeated += 1
-        if due:
+    def due(self, now: float) -> list[Broadcast | Cast]:
+        """What to send again now."""
+        again = [kept.sent_again() for kept in self._kept if kept.due_s <= now]
+        if again:
             left = (kept for kept in self._kept if kept.repeated < len(AGAIN_AFTER_S))
             self._kept = deque(left, maxlen=ENDS_MAX)
-        return [kept.result for kept in due]
+        return again
 
     def next_due_s(self) -> float | None:
         """When the next one is due; None if nothing is kept."""

@@ -277,7 +277,7 @@ class Resync:
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """Broadcast by an agent: nova-compute has ended the build of an instance on this node.
+    """From an agent to the scheduler that placed an instance, or to all: nova-compute has ended its build on this node.
 
     It changes no state, so it has no sequence; it is sent several times because one may be lost.  ``reason`` is the
     text of the error if the build failed.  ``scheduler`` is the address of the scheduler whose claim placed the
