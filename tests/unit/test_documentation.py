@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation builds without a warning, and each file and module that it names exists."""
+"""The documentation builds without a warning, each file and module that it names exists, and numbers are the code's."""
 
 from __future__ import annotations
 
@@ -8,12 +8,45 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from math import ceil
 from pathlib import Path
 from typing import TypeGuard
 
 import pytest
 
-from shared_scheduler.protocol import limits
+from compute_agent import agent_settings, conf, ends_of_builds, publisher
+from shared_scheduler.answers import from_records
+from shared_scheduler.cmd import status
+from shared_scheduler.conf import opts
+from shared_scheduler.core import (
+    allocation_merge,
+    awaited_builds,
+    group_check,
+    held_room,
+    nodes,
+    ordered_resyncs,
+    request_state,
+    unlisted_nodes,
+    verdict_limit,
+)
+from shared_scheduler.core.scheduler_settings import SchedulerSettings
+from shared_scheduler.daemon import guru_meditation, http_server
+from shared_scheduler.decision import outcome, spread_request
+from shared_scheduler.model import read_schedule
+from shared_scheduler.nova import running, source_readers
+from shared_scheduler.page import site
+from shared_scheduler.placement import consumer_conflicts, foreign_changes, in_doubt_writes
+from shared_scheduler.placement_app import cached_ids, write_request
+from shared_scheduler.protocol import host_keys, limits
+from shared_scheduler.records import database, json_lines, recorder, story, unfinished
+from shared_scheduler.service import comparisons, fit, inspection, metrics, state_pages
+from shared_scheduler.sim.exhibition import DemoPlan
+from shared_scheduler.sync import decision_reads, orphan_sweeper, read_registry, state_sync
+from shared_scheduler.table import assumed_claims, table_copy
+from shared_scheduler.transport import transport_settings
+from tests.functional.test_broker_faults import LONGER
+from tests.longer.test_demo_seeds import MORE as MORE_DEMOS
+from tests.longer.test_simulator import MORE as MORE_WORLDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.rst", *sorted((ROOT / "doc" / "source").rglob("*.rst")), *ROOT.glob("CONTRIBUTING.rst")]
@@ -138,13 +171,228 @@ def test_every_message_that_the_operators_page_quotes_is_logged() -> None:
 
 def test_the_heartbeats_that_a_broker_gets_follow_from_their_interval() -> None:
     page = (ROOT / "doc" / "source" / "admin" / "broker.rst").read_text()
-    mean_s = limits.QUIET_INTERVALS * limits.HEARTBEAT_INTERVAL_S * (1 - limits.QUIET_JITTER / 2)
 
     for what, copies in (("published", 1), ("delivered", 3)):
         [told] = re.findall(rf"heartbeats that are {what} +([\d,]+) a second +([\d,]+) a second", page)
         assert [int(number.replace(",", "")) for number in told] == [
-            round(copies * computes / mean_s) for computes in (1_000, 10_000)
+            round(copies * computes / MEAN_S) for computes in (1_000, 10_000)
         ]
+
+
+WORDS = {**dict(enumerate("zero one two three four five six seven eight nine ten".split())), 20: "twenty", 40: "forty"}
+PARTS = {4: "a quarter", 5: "a fifth"}
+MIB = 1024 * limits.KIB
+#: between two heartbeats of a host that does not change: at most, and in the mean
+QUIET_S = limits.QUIET_INTERVALS * limits.HEARTBEAT_INTERVAL_S
+MEAN_S = QUIET_S * (1 - limits.QUIET_JITTER / 2)
+#: how often the end of a build is sent, and how often of these it is broadcast: the first time of two repetitions
+SENT = 1 + len(ends_of_builds.AGAIN_AFTER_S)
+TO_ALL = ceil(len(ends_of_builds.AGAIN_AFTER_S) / 2)
+#: messages that are delivered for each server that is placed: the claim, its verdict and the end of the build to one
+#: program; a heartbeat, two increments and the end of the build to each scheduler
+TO_ONE, TO_EACH = 2 + SENT - TO_ALL, 3 + TO_ALL
+#: with 10,000 hosts, 8 schedulers and 60 servers a second: heartbeats of hosts that do not change, and all messages
+IDLE_PER_S = 10_000 / MEAN_S
+BUSY_PER_S = IDLE_PER_S + 60 * (TO_EACH + (TO_ONE - 1) / 8)
+OURS, AGENTS = SchedulerSettings(), agent_settings.AgentSettings()
+POLL_MINUTES = round(AGENTS.placement_poll_s / 60)
+FIRST_READ_S, READ_WITH_AGENT_S = (awaited_builds.READ_AFTER_S[at] for at in (0, awaited_builds.WITH_AGENT))
+AUDIT_S = next(opt.default for opt in opts.ALL if opt.name == "audit_interval_s")
+MICROVERSIONS = min(write_request.PUT_SCHEMAS), write_request.NEWEST_MICROVERSION
+[SWEEP_S] = (source.poll_s for source in read_registry.SOURCES if source.name == read_registry.ORPHANED)
+
+#: sentences of pages, with the numbers that follow from the code
+SENTENCES = {
+    "README.rst": (
+        f"simulates {WORDS[DemoPlan(0).schedulers]} schedulers, {DemoPlan(0).nodes} nodes",
+        f"{len(MORE_WORLDS)} seeds of the simulator and {len(MORE_DEMOS)} of demos; {WORDS[len(LONGER)]} faults of a",
+    ),
+    "doc/source/admin/broker.rst": (
+        f"exclusive, at most {transport_settings.AGENT_QUEUE_MAX_MESSAGES:,} messages and "
+        f"{transport_settings.AGENT_QUEUE_MAX_BYTES // MIB} MiB",
+        f"exclusive, at most {transport_settings.SCHEDULER_QUEUE_MAX_MESSAGES:,} messages and "
+        f"{transport_settings.SCHEDULER_QUEUE_MAX_BYTES // MIB} MiB",
+        f"every {QUIET_S * (1 - limits.QUIET_JITTER):.0f} to {QUIET_S:.0f} s",
+    ),
+    "doc/source/admin/large_clouds.rst": (
+        f"every {QUIET_S * (1 - limits.QUIET_JITTER):.1f} to {QUIET_S:.0f} s, {MEAN_S:.1f} s in the mean",
+        f"sent {WORDS[SENT]} times: to the scheduler that placed the server, and every second time to all - {SENT} R - "
+        f"{SENT - TO_ALL} R + {TO_ALL} S R",
+        f"Hello of a scheduler, every {OURS.hello_interval_s:g} s",
+        f"N / {MEAN_S:.1f} + {TO_EACH} R + {TO_ONE - 1} R / S messages a second",
+        f"a claim costs {5 + SENT} messages that are published and {TO_ONE} + {TO_EACH} S that are delivered",
+        f"within {limits.FLUSH_INTERVAL_S * 1000:.0f} ms are sent together",
+        f"a scheduler receives {IDLE_PER_S:.0f} messages a second",
+        f"it receives {BUSY_PER_S:.0f}, and the broker delivers {round(8 * BUSY_PER_S + 60, -2):,.0f}",
+        f"heartbeats are {WORDS[round(5 * IDLE_PER_S / BUSY_PER_S)]} fifths of the messages",
+        f"asked whether it is there {QUIET_S:.0f} s after its last message",
+        f"after {limits.SILENT_AFTER_S - QUIET_S:.0f} s, or {limits.SILENT_AFTER_S:.0f} s after the last message",
+        f"late ({verdict_limit.SHORTEST_S * 1000:.0f} ms at least)",
+        f"does not answer {WORDS[limits.ASKS_BEFORE_SILENT]} questions from the {QUIET_S:.0f}th to the "
+        f"{limits.SILENT_AFTER_S:.0f}th second",
+        f"{WORDS[OURS.spread_ms_per_1000_nodes // 1000]} seconds for each 1,000 nodes",
+        f"at most {limits.ALL_COMPARISONS_PER_S:.0f} of these are made in a second",
+        f"but for {WORDS[round(limits.READ_BEHIND_MAX_S / 60)]} minutes at most",
+        f"5,000 / {MEAN_S:.1f} = {5_000 / MEAN_S:.0f} heartbeats",
+        f"receives {round(100_000 / MEAN_S, -1):,.0f} a second from all cells",
+        f"with {limits.SILENT_AFTER_S * 60 / limits.HEARTBEAT_INTERVAL_S:.0f} and 60, a scheduler receives "
+        f"{round(100_000 * limits.HEARTBEAT_INTERVAL_S / 60 / MEAN_S, -1):.0f} heartbeats a second",
+        f"spread their answers over {publisher.SPREAD_MAX_S:.0f} s at most",
+        f"reads Placement every {POLL_MINUTES} minutes, with two calls: "
+        f"{round(200_000 / AGENTS.placement_poll_s, -1):.0f} calls a second for 100,000 hosts",
+    ),
+    "doc/source/admin/security.rst": (
+        f"{WORDS[host_keys.STAMP_AGE_MAX_MS // 60_000]} minutes are accepted",
+        f"A host may name {WORDS[unlisted_nodes.PER_HOST_MAX]} such nodes",
+        f"accept {limits.HOST_KIB_PER_S / 1024:g} MiB per second of each host, after {limits.HOST_BURST_KIB / 1024:g} "
+        f"MiB at once; a message counts as at least {limits.HOST_MESSAGE_MIN_KIB:g} KiB",
+        f"One answer to a sender in {publisher.SNAPSHOT_PAUSE_S:g} seconds",
+        f"at most once in {WORDS[round(ordered_resyncs.ORDER_INTERVAL_S)]} seconds, and "
+        f"{WORDS[round(ordered_resyncs.ORDERS_PER_S)]} hosts a second",
+        f"{limits.RESYNCS_IN_FLIGHT_MAX} are under way at a time, and one that the agent does not answer for "
+        f"{limits.RESYNC_PATIENCE_S:g} s",
+        f"A host has at most {limits.HOST_RESYNCS_IN_FLIGHT_MAX} of them",
+        f"{ceil(limits.RESYNCS_IN_FLIGHT_MAX / limits.HOST_RESYNCS_IN_FLIGHT_MAX)} hosts that work together",
+        f"its turn among them, at {WORDS[round(limits.RESYNCS_IN_FLIGHT_MAX / limits.RESYNC_PATIENCE_S)]} a second",
+        f"use {limits.UNLISTED_RESYNCS_IN_FLIGHT_MAX} other places together",
+    ),
+    "doc/source/admin/operation.rst": (
+        f"within {WORDS[round(source_readers.AGENTS_WAIT_S)]} seconds, and "
+        f"{source_readers.AGENTS_WAIT_EACH_S * 1000:.0f} ms more for each node",
+        f"at least {verdict_limit.SHORTEST_S * 1000:.0f} ms",
+        f"at most once in {WORDS[round(ordered_resyncs.ORDER_INTERVAL_S)]} seconds by this command, and "
+        f"{WORDS[round(ordered_resyncs.ORDERS_PER_S)]} hosts a second",
+    ),
+    "doc/source/admin/groups.rst": (
+        f"most {WORDS[group_check.SOFT_YIELDS_MAX]} times",
+        f"last {group_check.SOFT_YIELD_LEFT_S:.0f} s before its deadline",
+        f"usual time, {verdict_limit.SHORTEST_S * 1000:.0f} ms or more",
+    ),
+    "doc/source/admin/spreading.rst": (
+        f"at most {WORDS[spread_request.CONSTRAINTS_MAX]} constraints",
+        f"others come first {WORDS[group_check.YIELDS_MAX]} times",
+    ),
+    "doc/source/admin/tuning.rst": (
+        f"or {state_sync.AUDIT_READS_PER_S:.0f} a second if there are more than "
+        f"{AUDIT_S * state_sync.AUDIT_READS_PER_S:,.0f}",
+        f"make {20_000 / AGENTS.placement_poll_s:.0f} calls a second",
+    ),
+    "doc/source/admin/rollout.rst": (f"At most {comparisons.WAITING_MAX} requests wait for their comparison",),
+    "doc/source/admin/monitoring.rst": (
+        f"names {metrics.RELEASES_NAMED_MAX} releases",
+        f"the oldest {inspection.REQUESTS_MAX} requests",
+        f"within {guru_meditation.ANSWER_TIMEOUT_S:g} seconds",
+    ),
+    "doc/source/admin/page.rst": (
+        f"newest {from_records.COUNTED_MAX:,} records",
+        f"up to {site.QUERY_CHARS_MAX:,} characters",
+        f"silent for {http_server.CLIENT_TIMEOUT_S:g} seconds is disconnected, each client after "
+        f"{http_server.THREADED_TIMEOUT_S:g} seconds, and {http_server.CLIENTS_MAX} clients",
+    ),
+    "doc/source/admin/what_if.rst": (
+        f"Up to {WORDS[fit.NEAR_MAX]} hosts of each reason",
+        f"within {WORDS[round(fit.TRAITS_WAIT_S)]} seconds",
+        f"copy of {table_copy.ROWS_PER_PART} rows",
+        f"each takes at most {fit.TIME_MAX_S:g} s",
+        f"the {WORDS[outcome.BEST_MAX]} best hosts",
+        f"{state_pages.PAGE_ROWS} rows at a time",
+    ),
+    "doc/source/admin/records.rst": (
+        f"sends this {WORDS[SENT]} times",
+        f"{FIRST_READ_S:.0f} seconds after the placement (with an agent: {READ_WITH_AGENT_S:.0f})",
+        f"older than {WORDS[round(unfinished.OTHERS_AGE_MIN_S / 60)]} minutes",
+        f"newest {unfinished.READ_MAX:,} decisions and {unfinished.READ_MAX:,} builds",
+        f"newest {from_records.DECISIONS_MAX:,} requests of the project",
+        f"the {story.INSTANCES_MAX} newest servers",
+        f"at most {WORDS[running.NEAR_MAX]} hosts of each reason",
+        f"the first {held_room.REJECTED_HOSTS_MAX} without room",
+        f"or {database.RETAINED_ROWS} rows",
+        f"has {PARTS[json_lines.AGE_PARTS]} of that age",
+        f"at most every {recorder.PAUSE_AFTER_FAILURE_S:.0f} seconds",
+        f"of one node more than one in {WORDS[round(1 / nodes.RECORDS_OF_ONE_PER_S)]} seconds, are left out and "
+        f"counted (after {nodes.NODE_RECORDS_BURST} at once, and {nodes.RECORDS_OF_ONE_BURST} of one node)",
+        f"The first {request_state.ATTEMPTS_WITH_HOLDERS_MAX} have ``held``",
+        f"the {WORDS[held_room.HOLDERS_MAX]} ``largest``",
+        f"keeps {request_state.DECISIONS_MAX} and {request_state.ATTEMPTS_MAX}",
+    ),
+    "doc/source/admin/placement.rst": (
+        f"retries for {WORDS[round(consumer_conflicts.ORPHAN_AFTER_S)]} seconds",
+        f"more than {limits.CARRIED_OUT_WITHIN_S:.0f} seconds ago",
+        f"{PARTS[assumed_claims.PART_LEFT]} of the provider",
+        f"up to {WORDS[allocation_merge.MAX_MERGES]} times",
+        f"keeps the last {foreign_changes.MAX_CHANGES}",
+        f"every {SWEEP_S:g} s, at most {WORDS[orphan_sweeper.CHECKS_A_SWEEP]} servers each time",
+        f"again every {in_doubt_writes.AGAIN_AFTER_S:.0f} s, for "
+        f"{WORDS[round(in_doubt_writes.UNDER_WAY_MAX_S / 60)]} minutes",
+    ),
+    "doc/source/admin/reads.rst": (
+        f"vary by {PARTS[round(1 / read_schedule.POLL_JITTER)]} to both sides",
+        f"up to {read_registry.MAX_AGE_S * 1000:.0f} ms before the decision",
+        f"{WORDS[decision_reads.REFUSALS_BURST]} are checked by reads of their own",
+        f"from {read_registry.RETRY_FIRST_S:.0f} to {read_registry.RETRY_MOST_S:.0f} seconds",
+        f"every {WORDS[POLL_MINUTES]} minutes (``placement_poll_s``)",
+        f"({AGENTS.deallocation_read_first_s * 1000:.0f} ms at first)",
+    ),
+    "doc/source/admin/placement_app.rst": (
+        f"microversion {MICROVERSIONS[0][0]}.{MICROVERSIONS[0][1]} to {MICROVERSIONS[1][0]}.{MICROVERSIONS[1][1]} if",
+        f"up to {WORDS[round(cached_ids.AGE_S / 60)]} minutes",
+        f"more than {write_request.BODY_MAX_BYTES // MIB} MiB or {write_request.CONSUMERS_MAX} consumers",
+    ),
+    "doc/source/contributor/design.rst": (
+        f"again after {WORDS[round(limits.VERIFY_AGAIN_S / 60)]} minutes, and of at most "
+        f"{limits.ALL_COMPARISONS_PER_S:.0f} copies in order a second",
+        f"sends it {WORDS[SENT - 1]} times more",
+    ),
+    "doc/source/contributor/simulator.rst": (f"in full every {WORDS[POLL_MINUTES]} minutes",),
+}
+
+
+@pytest.mark.parametrize("page", SENTENCES)
+def test_numbers_follow_from_the_code(page: str) -> None:
+    text = unwrapped((ROOT / page).read_text())
+
+    assert [sentence for sentence in SENTENCES[page] if sentence not in text] == []
+
+
+def test_defaults_of_options_are_those_of_the_code() -> None:
+    defaults = {opt.name: opt.default for opt in (*opts.ALL, *conf.AGENT_OPTS)}
+    named = re.compile(r"``(?:\[\w+\] )?(\w+)`` \((\d+)(?: s)?\)")
+    told = [(name, number) for page in PAGES for name, number in named.findall(page.read_text()) if name in defaults]
+
+    assert len(told) > 4
+    assert [(name, number) for name, number in told if float(number) != defaults[name]] == []
+
+
+def test_times_in_examples_have_a_zone() -> None:
+    time = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S*")
+    told = [(page, found) for page in PAGES for found in time.findall(page.read_text())]
+
+    assert len(told) > 4
+    assert [f"{page}: {found}" for page, found in told if "Z" not in found] == []
+
+
+def test_options_of_the_upgrade_check_precede_its_command() -> None:
+    assert [page for page in PAGES if re.search(r"upgrade\s+check\s+--(?!json)", page.read_text())] == []
+
+
+def test_the_example_of_status_is_what_status_prints() -> None:
+    page = (ROOT / "doc" / "source" / "admin" / "operation.rst").read_text()
+    cell = {"name": "cell1", "connected": True, "in_state_s": 7200.0, "heard_ago_s": 0.0, "host_keys": "require"}
+    answer = {
+        "scheduler": "sched1", "pid": 17, "release": "1.1.0", "mode": "active",
+        "releases": {"schedulers": {"1.1.0": 2}, "agents": {"1.0.2": 3, "1.1.0": 8}},
+        "nodes": 12, "freshness": {"fresh": 11, "provisional": 1}, "in_flight": 1, "claims_open": 2, "quarantined": [],
+        "cells": {"c1": cell}, "counters": {"requests_answered": 5, "snapshots_applied": 11},
+    }  # fmt: skip
+
+    printed = status.SHOWN["status"](answer).splitlines()
+
+    assert "\n".join(f"    {line}" for line in printed) in page
+
+
+def unwrapped(text: str) -> str:
+    """Without line breaks and indents."""
+    return " ".join(text.split())
 
 
 def test_exceptions_are_documented_in_one_style() -> None:

@@ -129,6 +129,16 @@ def test_the_counters_are_defined() -> None:
     )
 
 
+def test_the_kinds_of_rejected_messages_follow_their_sum() -> None:
+    names = [*terms.COUNTERS.terms]
+    [number] = re.findall(r"one of the next (\w+) counters", terms.COUNTERS.terms["messages_rejected"])
+    after = names.index("messages_rejected") + 1
+    kinds = {kind.__name__ for kind in raised(RemoteProtocolError)}
+
+    assert set(names[after : after + len(kinds)]) == kinds
+    assert number == {7: "seven", 8: "eight", 9: "nine"}[len(kinds)]
+
+
 def test_what_top_shows_is_defined() -> None:
     counts = {top.SHOWN.get(name, name) for name in COUNTED} - {"conflicts"}  # a counter of status
     counted = {*counts, "lag", "in step", "without agent", "requests", "placement_writes", "records", "windows"}
