@@ -65,7 +65,8 @@ GENERAL = TermGroup("Terms", "Used by all commands, in the log and in these page
     "state channel": "The queues and exchanges of a cell's message queue over which schedulers and agents exchange "
                      "messages. Nova's own RPC does not use them.",
     "tap": "The part of this project inside nova-compute that gives the agent each change of the resource tracker.",
-    "unresponsive": "An agent that did not answer a claim within verdict_timeout_s, or answered it in an older epoch. "
+    "unresponsive": "An agent that did not answer a claim within verdict_timeout_s, answered it in an older epoch, or "
+                    "is not connected to the message queue. "
                     "Its node is stale until the agent is heard again, and provisional if that takes longer than 6 "
                     "seconds.",
     "verdict": "The answer of an agent to a claim: accepted, or refused with a reason.",
@@ -267,7 +268,7 @@ COUNTERS = TermGroup(
     "returned": "Messages to agents that the message queue returned, because the agents are not connected.",
     "outbox_full": "Messages that were dropped before they were sent, because the queue to the broker was full.",
     "cell_of_node_unknown": "Messages of nodes whose cell is not known yet, dropped.",
-    "messages_rejected": "Messages that were dropped because they are not valid; one of the next seven counters says "
+    "messages_rejected": "Messages that were dropped because they are not valid; one of the next eight counters says "
                          "why.",
     "MalformedMessage": "Messages that cannot be decoded.",
     "MessageTooLarge": "Messages over the size limit.",
@@ -287,9 +288,9 @@ COUNTERS = TermGroup(
     "rows_of_too_many_nodes": "Database rows of nodes beyond nodes_max, ignored.",
     "messages_of_second_agents": "Messages of a node in the name of another host than the database has: two agents "
                                  "have one node uuid, usually because a machine was cloned. Dropped.",
-    "ticks_postponed": "Timers of nodes that rang while messages waited unread, and were postponed: nobody is asked or "
-                       "counts as silent meanwhile. Grows while a scheduler starts in a large cloud; if it grows all "
-                       "the time, the scheduler has too little CPU time.",
+    "ticks_postponed": "Timers of nodes that rang while messages waited unread, and were postponed, for five minutes "
+                       "at most: they make no agent count as silent, and ask none. Grows while a scheduler starts in "
+                       "a large cloud; if it grows all the time, the scheduler has too little CPU time.",
     "messages_unusable": "Messages with a leaf of a wrong type, dropped.",
     "rows_too_large": "Rows to which increments have added more than a snapshot can hold; a snapshot is asked for.",
     "resyncs_without_host": "Resync requests that were not sent, because the host of the node is not known yet.",
@@ -344,8 +345,8 @@ READS = TermGroup(
     "of": "The database, or Placement.",
     "key": "Whether the source is read once for the cloud, once per cell, once per node or once per question.",
     "every_s": "Seconds between two regular reads; empty: read on request only.",
-    "decision_waits": "Whether a decision waits for a read: never, always, while few nodes have no agent (or the cloud "
-                      "is small), or if nothing is written for the request.",
+    "decision_waits": "Whether a decision waits for a read: never, always, while few nodes have no agent (or an "
+                      "agent reports a new node), or if nothing is written for the request.",
     "refusal_waits": "Whether a read is awaited before no valid host is returned: as decision_waits.",
     "keys": "Number of keys that are read or wait to be read.",
     "oldest_s": "Age of the oldest key that is read regularly, from the beginning of its newest read that succeeded.",
@@ -358,7 +359,7 @@ READS = TermGroup(
     "rows_each": "Average number of rows, or of items in the answers of Placement, per read.",
 })  # fmt: skip
 
-BUILDS = TermGroup("Ends of builds", "why, why-not, records and story: the result of a build on a node with agent.", {
+BUILDS = TermGroup("Ends of builds", "why, why-not, records and story: the result of a build on a node.", {
     "active": "nova-compute has built the server.",
     "failed": "nova-compute could not build the server. The reason is its error, with the errors that caused it.",
 })  # fmt: skip

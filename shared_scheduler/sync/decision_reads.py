@@ -7,11 +7,11 @@ others the service of the selected host is read by an index when the allocation 
 (``sync.service_checks``).
 
 Hosts without an agent are polled, so their rows are some seconds old; while there are few of them, a decision waits for
-reads of them: two queries for each cell and one call of Placement, which is less than nova-scheduler reads for each
+reads of them: three queries for each cell and one call of Placement, which is less than nova-scheduler reads for each
 request.  Before "no valid host" is returned, a scheduler of any cloud waits for the list of nodes, because a compute
 may be new.
 
-An agent reads its providers every ten minutes unless its nova-compute changes them, so changes of other writers in
+An agent reads its providers every twenty minutes unless its nova-compute changes them, so changes of other writers in
 Placement may be noticed that late.  No decision waits for that, because each allocation changes a tree, so most trees
 that change were changed by the scheduler itself.  Placement judges amounts when they are written; the core asks it
 about the selected host of a request that names traits or aggregates, and before a refusal which hosts fit
