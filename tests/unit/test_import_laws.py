@@ -12,6 +12,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,13 @@ SHARED = (
 MAY_IMPORT_BOTH = ("shared_scheduler.sim",)
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
+@cache
+def modules() -> tuple[tuple[str, ast.Module], ...]:
+    """Each module of the two packages, parsed once for all tests."""
+    return tuple(parsed())
+
+
+def parsed() -> Iterator[tuple[str, ast.Module]]:
     for package in ("shared_scheduler", "compute_agent"):
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
