@@ -133,7 +133,7 @@ READ_BEHIND_PAUSE_S = 5.0
 
 # --- storms ----------------------------------------------------------------------------------
 
-#: Requests for a resync, of one scheduler to all nodes together.
+#: Requests for a resync that wait for their turn, of one scheduler to all nodes together.
 SCHEDULER_RESYNCS_PER_S = 200.0
 SCHEDULER_RESYNCS_BURST = 50.0
 #: Requests of windows that wait for an answer, of one scheduler to all nodes together, and the time for which an
@@ -145,10 +145,10 @@ RESYNC_PATIENCE_S = 10.0
 HOST_RESYNCS_IN_FLIGHT_MAX = 6
 #: The same of all nodes that no database has, which use no place of others.  There are few, and soon they are listed.
 UNLISTED_RESYNCS_IN_FLIGHT_MAX = 10
-#: Requests of one host that wait for nothing: whether its agent is there, or for another epoch.  Requests that wait for
-#: their turn leave ``SCHEDULER_RESYNCS_KEPT`` of the burst to those of all hosts.
-HOST_RESYNCS_PER_S, HOST_RESYNCS_BURST = 10.0, 20.0
-SCHEDULER_RESYNCS_KEPT = 10.0
+#: Requests that do not wait for their turn: whether an agent is there, or for another epoch.  Of one host, and of one
+#: scheduler to all nodes together, besides ``SCHEDULER_RESYNCS_PER_S``.
+HOST_PROMPT_RESYNCS_PER_S, HOST_PROMPT_RESYNCS_BURST = 10.0, 20.0
+PROMPT_RESYNCS_PER_S, PROMPT_RESYNCS_BURST = 100.0, 50.0
 #: Snapshots that one agent sends.
 AGENT_SNAPSHOTS_PER_S = 10.0
 AGENT_SNAPSHOTS_BURST = 20.0

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whose turn it is to be asked for a resync, if more nodes need one than a scheduler may ask at a time.
 
-A request takes a token, and a place until it is answered, or for ``RESYNC_PATIENCE_S``.  Answers take milliseconds, so
-places limit the rate only if answers are missing: there is no agent yet, or the broker is slow.  Each source has few of
-the places.  A source is a host, or all nodes that no database has.
+A request takes a token, and a place until the messages of its node are in order, or for ``RESYNC_PATIENCE_S``.  Answers
+take milliseconds, so places limit the rate only if answers are missing: there is no agent yet, or the broker is slow.
+Each source has few of the places.  A source is a host, or all nodes that no database has.
 
 Nodes that have to wait stand in the line of their source.  The lines take turns, so a host with many nodes delays its
 own ones, not those of other hosts.  A line has each node once.  (Lines are an ``OrderedDict``: to find the first entry
 of a ``dict``, Python steps over all that were deleted.)
 
-Other requests do not wait, because a later one does as well: whether an agent is there, or that it exceeds an epoch.  A
-source has few of them a second, and the lines leave some tokens for them.
+Other requests do not wait, because a later one does as well: whether an agent is there, or that it exceeds an epoch.
+They have tokens of their own, and a source has few of these a second.
 """
 
 from __future__ import annotations
@@ -96,7 +96,10 @@ class ResyncTurns:
     def __init__(self, source_of: Callable[[str], str], bucket: TokenBucket | None = None) -> None:
         self._source_of = source_of
         self._bucket = bucket or TokenBucket(limits.SCHEDULER_RESYNCS_PER_S, limits.SCHEDULER_RESYNCS_BURST)
-        self._of_source = TokenBuckets(limits.HOST_RESYNCS_PER_S, limits.HOST_RESYNCS_BURST, limits.PACED_HOSTS_MAX)
+        self._prompt = TokenBucket(limits.PROMPT_RESYNCS_PER_S, limits.PROMPT_RESYNCS_BURST)
+        self._prompt_of = TokenBuckets(
+            limits.HOST_PROMPT_RESYNCS_PER_S, limits.HOST_PROMPT_RESYNCS_BURST, limits.PACED_HOSTS_MAX
+        )
         self.in_flight = InFlight()
         #: source -> its nodes; the sources in the order of their turns
         self._lines: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()
@@ -109,7 +112,7 @@ class ResyncTurns:
 
     def take(self, node: str, now: float) -> bool:
         """Take a token for a request that does not wait; False if there is none."""
-        return self._of_source.take(self._source_of(node), now) and self._bucket.take(now)
+        return self._prompt_of.take(self._source_of(node), now) and self._prompt.take(now)
 
     def begin(self, node: str, now: float) -> bool:
         """Take a token and a place; if it is not the turn of the node, it waits (again)."""
@@ -127,17 +130,17 @@ class ResyncTurns:
     def next(self, now: float) -> str | None:
         """The node whose turn it is; None if there is none, or no token or place for any."""
         self.in_flight.expire(now)
-        if not self._lines or self._wait_s(now):
+        if not self._lines or self._bucket.wait_s(now):
             return None
         line = self._next_line()
         return None if line is None else next(iter(line))
 
     def next_s(self, now: float) -> float | None:
         """When it is the turn of some node next, if nothing is answered before; None if none waits."""
-        self.in_flight.expire(now)
         if not self._lines:
             return None
-        return now + self._wait_s(now) if self._next_line() is not None else self.in_flight.next_end_s()
+        self.in_flight.expire(now)
+        return now + self._bucket.wait_s(now) if self._next_line() is not None else self.in_flight.next_end_s()
 
     def leave(self, node: str) -> None:
         """Note that a node needs no turn any more."""
@@ -157,9 +160,6 @@ class ResyncTurns:
         if node not in self._source_in_line:
             self._source_in_line[node] = source = self._source_of(node)
             self._lines.setdefault(source, OrderedDict())[node] = None
-
-    def _wait_s(self, now: float) -> float:
-        return self._bucket.wait_s(now, min(1 + limits.SCHEDULER_RESYNCS_KEPT, self._bucket.burst))
 
     def _next_line(self) -> OrderedDict[str, None] | None:
         """The first line whose source has a place.  Few sources have taken theirs while there are others."""

@@ -12,7 +12,11 @@ import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.protocol.limits import HOST_RESYNCS_BURST, HOST_RESYNCS_PER_S, UNLISTED_RESYNCS_IN_FLIGHT_MAX
+from shared_scheduler.protocol.limits import (
+    HOST_PROMPT_RESYNCS_BURST,
+    HOST_PROMPT_RESYNCS_PER_S,
+    UNLISTED_RESYNCS_IN_FLIGHT_MAX,
+)
 from shared_scheduler.protocol.messages import Heartbeat, Increment, Snapshot
 from shared_scheduler.protocol.window import BEHIND_S
 from shared_scheduler.table.row import Freshness
@@ -98,7 +102,7 @@ def test_a_host_whose_heartbeats_make_its_windows_ask_at_once() -> None:
     asked = sum(len(resyncs_in([*driver.hear(*beats), *driver.wait(1.0)])) for _ in range(SOON_S))
 
     # then the host is asked no more often than any other may be
-    assert 0 < asked <= HOST_RESYNCS_BURST + SOON_S * HOST_RESYNCS_PER_S
+    assert 0 < asked <= HOST_PROMPT_RESYNCS_BURST + SOON_S * HOST_PROMPT_RESYNCS_PER_S
 
 
 def test_an_honest_host_with_a_thousand_nodes_is_soon_up_to_date() -> None:

@@ -7,9 +7,7 @@ from random import Random
 
 import pytest
 
-from shared_scheduler.protocol.limits import SCHEDULER_RESYNCS_BURST, SCHEDULER_RESYNCS_PER_S
 from shared_scheduler.protocol.messages import Heartbeat, Snapshot
-from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.resync_turns import ResyncTurns
 from shared_scheduler.protocol.window import MessageWindow
 
@@ -38,8 +36,8 @@ def of_the_past(window: MessageWindow) -> tuple[Heartbeat, float]:
 
 @pytest.mark.parametrize("begin", [behind, of_the_past])
 def test_resyncs_are_left_for_others(begin: object) -> None:
-    bucket = TokenBucket(SCHEDULER_RESYNCS_PER_S, SCHEDULER_RESYNCS_BURST)
-    window = MessageWindow(EVIL, Random(1), ResyncTurns(str, bucket))
+    turns = ResyncTurns(str)
+    window = MessageWindow(EVIL, Random(1), turns)
     beat, from_s = begin(window)  # type: ignore[operator]
 
     asked = 0
@@ -48,4 +46,5 @@ def test_resyncs_are_left_for_others(begin: object) -> None:
         asked += outcome.resync is not None
 
     assert 1 <= asked <= FLOOD_S + 1
-    assert bucket.take(from_s + FLOOD_S)
+    assert turns.take("node-other", from_s + FLOOD_S)
+    assert turns.begin("node-other", from_s + FLOOD_S)

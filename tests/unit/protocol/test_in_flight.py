@@ -177,16 +177,16 @@ def test_a_node_that_the_database_has_now_waits_with_those_of_its_host() -> None
 def test_requests_that_do_not_wait_are_few_for_each_host(host: str) -> None:
     turns = many_turns()
     at_once = [turns.take(node, 0.0) for node in nodes_of(host, 1000)]
-    assert sum(at_once) == limits.HOST_RESYNCS_BURST
+    assert sum(at_once) == limits.HOST_PROMPT_RESYNCS_BURST
     assert turns.take("b/0", 0.0)
-    assert turns.take(f"{host}/0", 1 / limits.HOST_RESYNCS_PER_S)
+    assert turns.take(f"{host}/0", 1 / limits.HOST_PROMPT_RESYNCS_PER_S)
 
 
 def test_requests_that_wait_leave_tokens_to_those_that_do_not() -> None:
     turns = ResyncTurns(host_of)
     hosts = [f"{number}/0" for number in range(ALL_MAX)]
-    assert 0 < len(begun(turns, hosts)) < ALL_MAX
-    assert turns.take("a/0", 0.0)
+    assert len(begun(turns, hosts)) == limits.SCHEDULER_RESYNCS_BURST
+    assert sum(turns.take(f"{number}/x", 0.0) for number in range(100)) == limits.PROMPT_RESYNCS_BURST
 
 
 def test_requests_that_do_not_wait_leave_tokens_to_those_that_do() -> None:
