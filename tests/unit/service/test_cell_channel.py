@@ -107,6 +107,24 @@ def test_a_queue_that_a_second_cell_has_joined_names_the_cell_of_each_node(wire:
     assert [event.cell for event in events if isinstance(event, ev.MessagesArrived)] == ["cell2"]
 
 
+def test_a_cell_whose_messages_wait_behind_those_of_another_is_told_so(wire: Wire, events: list[ev.Event]) -> None:
+    # given a queue that two cells use, and a batch with messages of one of them, after which others wait
+    channel = CellChannel("cell1", Channel(wire, name="State channel"), events.append, lambda node: "cell1")
+    channel.start()
+    channel.add_cell("cell2")
+    # when
+    wire.has_more = True
+    wire.receive([codec.encode(heartbeat(1))])
+    # then those of the other may be among them
+    assert ev.MessagesArrived("cell1", (heartbeat(1),), more=True) in events
+    assert ev.MessagesArrived("cell2", (), more=True) in events
+    # and later nothing waits
+    wire.has_more = False
+    events.clear()
+    wire.receive([codec.encode(heartbeat(2))])
+    assert events == [ev.MessagesArrived("cell1", (heartbeat(2),))]
+
+
 def test_a_cast_that_nobody_receives_comes_back_as_an_event(
     wire: Wire, events: list[ev.Event], open_channel: Any
 ) -> None:
