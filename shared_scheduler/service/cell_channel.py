@@ -63,11 +63,12 @@ class CellChannel:
             self._handle(ChannelChanged(cell, True))
 
     def _received(self, messages: Sequence[Message]) -> None:
-        for cell, own in self._by_cell(messages).items():
-            for start in range(0, len(own), MESSAGES_PER_EVENT_MAX):
+        has_more = self.channel.has_more
+        none: dict[str, Sequence[Message]] = dict.fromkeys(self.cells, ()) if has_more else {}
+        for cell, own in (none | self._by_cell(messages)).items():  # messages of each cell may be among those that wait
+            for start in range(0, max(1, len(own)), MESSAGES_PER_EVENT_MAX):
                 end = start + MESSAGES_PER_EVENT_MAX
-                more = self.channel.has_more or end < len(own)
-                self._handle(MessagesArrived(cell, tuple(own[start:end]), more))
+                self._handle(MessagesArrived(cell, tuple(own[start:end]), has_more or end < len(own)))
 
     def _returned(self, message: Message) -> None:
         for cell in self._by_cell([message]):
