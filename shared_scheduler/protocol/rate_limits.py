@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits against message storms: token buckets for resyncs of a scheduler and snapshots of an agent."""
+"""Limits of rates, against storms of messages, reads and records: token buckets."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ Gauge = tuple[str, str, Sequence[str], Mapping[tuple[str, ...], float]]
 
 
 class SchedulerMetrics(Collector):
-    """``observe`` may be called by any thread."""
+    """``observe`` may be called by any thread; ``collect`` is called by the one that serves the metrics."""
 
     def __init__(
         self, engine: Engine, reads: Reads, queues: Queues, registry: CollectorRegistry, mode: CurrentMode
