@@ -285,7 +285,7 @@ def crawling_plan() -> RunPlan:
 def flooded_plan() -> RunPlan:
     """Messages are lost while a host with hundreds of nodes answers nothing."""
     return RunPlan(
-        seed=1,
+        seed=2,
         duration_s=25.0,
         sizes=Sizes(nodes=3, schedulers=1),
         workload=Workload(rate_per_s=2.0, lifetime_s=8.0, flavors=FLAVORS[:1]),
