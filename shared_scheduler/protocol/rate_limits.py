@@ -16,13 +16,13 @@ class TokenBucket:
     ``now`` is in seconds of a monotonic clock; if the clock jumps back, the number of tokens does not change.
     """
 
-    __slots__ = ("_filled_at_s", "_rate_per_s", "_tokens", "burst")
+    __slots__ = ("_burst", "_filled_at_s", "_rate_per_s", "_tokens")
 
     def __init__(self, rate_per_s: float, burst: float) -> None:
         if rate_per_s <= 0 or burst < 1:
             raise ValueError(f"a bucket needs a rate above 0 and a burst of 1: {rate_per_s}, {burst}")
         self._rate_per_s = rate_per_s
-        self.burst = burst
+        self._burst = burst
         self._tokens = burst
         self._filled_at_s: float | None = None
 
@@ -43,7 +43,7 @@ class TokenBucket:
     def _fill(self, now: float) -> None:
         if self._filled_at_s is not None and now > self._filled_at_s:
             gained = (now - self._filled_at_s) * self._rate_per_s
-            self._tokens = min(self.burst, self._tokens + gained)
+            self._tokens = min(self._burst, self._tokens + gained)
         if self._filled_at_s is None or now != self._filled_at_s:
             self._filled_at_s = now
 
