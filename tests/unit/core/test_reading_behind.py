@@ -9,7 +9,7 @@ from __future__ import annotations
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.protocol.limits import READ_BEHIND_MAX_S, READ_BEHIND_PAUSE_S, SILENT_AFTER_S
-from shared_scheduler.protocol.messages import Heartbeat
+from shared_scheduler.protocol.messages import Heartbeat, Increment
 from shared_scheduler.table.row import Freshness
 from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, host_of, resyncs_in, snapshot
 
@@ -90,3 +90,13 @@ def test_a_sender_that_pauses_does_not_hide_a_silent_agent_for_ever() -> None:
         driver.hear(heartbeat(BUSY))
     # then
     assert driver.core.table.freshness(WAITING) is Freshness.PROVISIONAL
+
+
+def test_a_missing_message_is_asked_for_at_once_and_not_again_while_its_answer_may_be_unread() -> None:
+    # given an agent of which one message is lost; it cannot be among the unread ones, because they keep their order
+    driver = SchedulerDriver().with_agents(WAITING, BUSY)
+    driver.give(ev.MessagesArrived(CELL, (Increment(WAITING, 1, 3),), more=True))
+    # when others send more than the scheduler can read
+    effects = read_for(driver, SILENT_AFTER_S)
+    # then the agent is asked once
+    assert resyncs_in(effects) == [WAITING]
