@@ -33,7 +33,9 @@ A row to which increments have added too much (``table/row_size.py``) is stale u
 
 While messages of a cell wait unread, because they arrive faster than this scheduler reads them, the timers of its
 windows are postponed: what they wait for may be among these messages.  Otherwise a scheduler that starts in a large
-cloud would take agents for silent, ask them, and read their nodes elsewhere, and so fall further behind.
+cloud would take agents for silent, ask them, and read their nodes elsewhere, and so fall further behind.  The first
+request for a missing message is not postponed: the broker keeps the order of an agent's messages, so the missing one
+is not among the unread ones, but the answer may be.
 """
 
 from __future__ import annotations
@@ -432,7 +434,8 @@ class Nodes:
         """Give one window its tick; later if the messages for which it waits may only be unread."""
         known = self._nodes[node]
         due_s = known.window.next_deadline_s() or step.now
-        if self._is_behind(known.cell, step.now) and step.now - due_s <= READ_BEHIND_MAX_S:
+        may_be_unread = self._is_behind(known.cell, step.now) and not known.window.is_first_request_due(step.now)
+        if may_be_unread and step.now - due_s <= READ_BEHIND_MAX_S:
             self.counters["ticks_postponed"] += 1
             self._timers.set(("window", node), step.now + READ_BEHIND_PAUSE_S)
             return

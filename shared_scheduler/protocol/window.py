@@ -341,6 +341,10 @@ class MessageWindow:
         """When the last message of the node arrived; minus infinity if none did."""
         return self._heard_at_s
 
+    def is_first_request_due(self, now: float) -> bool:
+        """Whether a message is missing for which nobody was asked yet, and it is time to ask."""
+        return self.phase is WindowPhase.GAP and not self._asks and self._ask_at_s is not None and self._ask_at_s <= now
+
     def next_deadline_s(self) -> float | None:
         """When ``on_tick`` must be called; None if only a message can change anything."""
         moments = [self._ask_at_s, self._gap_ends_s]
