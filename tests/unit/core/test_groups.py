@@ -678,3 +678,41 @@ def test_a_request_whose_time_is_over_while_it_yields_fails() -> None:
     (fail,) = of_kind(ef.Fail, driver.deleted(delete))
     assert fail.code == ef.FailureCode.TIMED_OUT
     driver.idle()
+
+
+# -- members of a hard group that begin to leave
+
+
+def second_member_on_node_2(driver: SchedulerDriver) -> ef.AskGroup:
+    """A second member of an affinity group is written on node-2, because nobody knew the first one, server-5."""
+    effects = driver.ask(request("server-9", group=Group("group", "affinity", frozenset({"server-5", "server-9"}))))
+    assert only_claim(effects).node == "node-2"
+    return group_question(placed(driver, effects))
+
+
+def leaves(driver: SchedulerDriver, ask: ef.AskGroup, node: str) -> list[ef.Effect]:
+    """Nova has server-5 on this node, whose allocations are in the name of its migration."""
+    return driver.give(ev.GroupAnswered(ask.ask_id, {}, hosts={"server-5": host_of(node)}, cause=ask.cause))
+
+
+def test_a_new_member_goes_where_one_is_that_begins_to_leave() -> None:
+    # given a member that was built on node-1, and begins to leave it, before a second one has looked it up
+    driver = SchedulerDriver().with_agents("node-1", free_mb=2048).with_agents("node-2")
+    ask = second_member_on_node_2(driver)
+    # then the second one yields to it, because the move may fail
+    driver.deleted(only(ef.DeleteAllocation, leaves(driver, ask, "node-1")))
+    effects = driver.wait(YIELD_PAUSE_S)
+    assert only_claim(effects).node == "node-1"
+    # and is answered there while the other one has no target
+    assert nodes_of(only(ef.Answer, leaves(driver, group_question(placed(driver, effects)), "node-1"))) == ["node-1"]
+    driver.idle()
+
+
+def test_a_new_member_may_be_where_one_moves_that_has_begun_to_leave() -> None:
+    driver = SchedulerDriver().with_agents("node-1", free_mb=2048).with_agents("node-2")
+    ask = second_member_on_node_2(driver)
+    # given a first one whose allocations were written on node-2 meanwhile, while Nova still has it on node-1
+    standing, hosts = {"server-5": frozenset({"node-2"})}, {"server-5": "host-1"}
+    # then its target decides
+    answer = ev.GroupAnswered(ask.ask_id, standing, hosts=hosts, cause=ask.cause)
+    assert nodes_of(only(ef.Answer, driver.give(answer))) == ["node-2"]
