@@ -147,7 +147,8 @@ class AskGroup(OfRequest):
     With a ``label``, the members are the servers of the project that have it.
 
     After the allocations, the databases of these ``cells`` are read for the hosts of the members: while a server
-    leaves a host, its allocations there are in the name of its migration.
+    leaves a host, its allocations there are in the name of its migration.  ``leaving``: the hosts of those members
+    that hold nothing are read, in whatever cell.
     """
 
     ask_id: str
@@ -157,6 +158,7 @@ class AskGroup(OfRequest):
     project_id: str = ""
     label: str = ""
     cells: frozenset[str] = frozenset()
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -301,7 +301,7 @@ class GroupAnswered(Caused):
 
     ``unanswered``: members without a cell, so the conductor has had no answer for them yet.  ``gone``: those in
     ``AskGroup.known`` that are not members any more.  ``hosts``: the service hosts of the others in ``AskGroup.cells``,
-    as Nova has them."""
+    and with ``AskGroup.leaving`` of those that hold nothing, as Nova has them."""
 
     ask_id: str
     standing: Mapping[str, frozenset[str]]

@@ -12,6 +12,10 @@ the server.  For anti-affinity such a member is still there, so after the alloca
 read for the hosts of the members.  In this order no member is missed: Nova has the host of a server before it can begin
 to move, and shows it until the server has left.
 
+For affinity, a member that leaves a host is where its own allocations are, as soon as a scheduler has written them for
+its target.  Until then it is on the host that it leaves, where it stays if its move fails.  So the hosts of members
+that hold nothing are read, after the allocations as well.  If its move goes on, its own check finds the other member.
+
 *No two requests whose members break the policy are both answered.*  Proof: assume that both are answered.  Request 1
 wrote at W1, read the members at M1 and their allocations at L1, with W1 < M1 < L1, and its allocations exist until its
 answer; request 2 likewise.  Assume M1 < M2.  An instance joins its group before it is scheduled, so the member of
@@ -33,9 +37,10 @@ A soft group fails no request: its member is answered where it is if little time
 ================  ===========================================================  ========================================
 policy            checked when                                                 in the wrong place
 ================  ===========================================================  ========================================
-affinity          always                                                       a member on another host, unless the
+affinity          always                                                       a member on another host, or that
+                                                                               begins to leave one, unless the
                                                                                conductor has named our host, and a
-                                                                               built member is on it
+                                                                               built member is on it and stays there
 soft-affinity     the decision knew no other member, except on a host that     a member on another host, except
                   the server leaves; after a yield, until the request has      one that the server leaves; after a
                   yielded three times, or found no room there                  yield only if none is built on our host
@@ -153,7 +158,8 @@ class GroupCheck:
         cells = frozenset[str]()
         if group.policy == GroupPolicy.ANTI_AFFINITY:
             cells = frozenset(claim.intent.cell for claim in state.claims() if not claim.intent.counts_groups)
-        step.emit(AskGroup(state.check.ask_id, group.uuid, known, request.request_id, cells=cells))
+        leaving = group.policy == GroupPolicy.AFFINITY
+        step.emit(AskGroup(state.check.ask_id, group.uuid, known, request.request_id, cells=cells, leaving=leaving))
 
     def judge(self, state: RequestState, event: GroupAnswered) -> Outcome:
         """The outcome of the check for an answer."""
@@ -162,7 +168,7 @@ class GroupCheck:
         own = frozenset(state.request.instance_uuids)
         others = {uuid: providers for uuid, providers in event.standing.items() if uuid not in own}
         apart = group.policy != GroupPolicy.ANTI_AFFINITY
-        misplaced = self._apart(state, group, others) if apart else self._too_many(state, group, others, event.hosts)
+        misplaced = (self._apart if apart else self._too_many)(state, group, others, event.hosts)
         if misplaced is None:
             check.passed = True
             return Agreed()
@@ -177,16 +183,19 @@ class GroupCheck:
         check.group_yields += 1
         return Yield(_reason(group, misplaced), self._rng.uniform(0, YIELD_PAUSE_S), misplaced.hosts, misplaced.full)
 
-    def _apart(self, state: RequestState, group: Group, others: Standing) -> Misplaced | None:
+    def _apart(self, state: RequestState, group: Group, others: Standing, hosts: Mapping[str, str]) -> Misplaced | None:
         ours = frozenset(choice.host for choice in state.choices())
         here, left = self._providers(ours), frozenset[str]()
         if group.policy == GroupPolicy.SOFT_AFFINITY:  # members that stay where this one leaves do not call it back
             left = self._providers(state.request.ignore_hosts)
         apart = frozenset(uuid for uuid, providers in others.items() if not (providers & here or providers <= left))
+        leaving = {uuid: host for uuid, host in hosts.items() if uuid not in others and host not in ours}
         joined = ours <= group.hosts and any(self._is_built(uuid, ours) for uuid in others.keys() - apart)
-        if not apart or joined or (state.check.group_yields and self._is_beside(state, group, ours, apart)):
+        joined |= state.check.group_yields > 0 and self._is_beside(state, group, ours, apart)
+        if joined or not (apart or leaving):
             return None
-        return Misplaced(apart, self._hosts(others[uuid] for uuid in apart))
+        there = self._hosts(others[uuid] for uuid in apart)
+        return Misplaced(apart | leaving.keys(), there | frozenset(leaving.values()))
 
     def _is_beside(self, state: RequestState, group: Group, ours: frozenset[str], apart: frozenset[str]) -> bool:
         """Whether a member of a soft group, which has yielded, is beside another one that cannot yield any more, and

@@ -461,7 +461,7 @@ def _is_no(outcome: Answer | Fail) -> bool:
     return isinstance(outcome, Fail) and outcome.code in NO_HOST
 
 
-def _no_members(_question: object) -> dict[str, bool]:
+def _no_members(_question: object) -> dict[str, str | None]:
     """No members: a question for candidates reads none."""
     return {}
 

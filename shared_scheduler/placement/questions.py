@@ -32,8 +32,8 @@ from shared_scheduler.placement.connection import PlacementError
 LOG = logging.getLogger(__name__)
 
 Question = AskCandidates | AskFitting | AskConsumer | AskGroup
-#: Reads the members of a server group, or the servers with a label: uuid -> whether the server has a cell.
-MembersOf = Callable[[AskGroup], Mapping[str, bool]]
+#: Reads the members of a server group, or the servers with a label: uuid -> its cell, None if it has none yet.
+MembersOf = Callable[[AskGroup], Mapping[str, str | None]]
 #: Reads the service hosts of these servers in the database of a cell.
 HostsOf = Callable[[str, Collection[str]], Mapping[str, str]]
 Answered = CandidatesAnswered | FittingAnswered | ConsumerAnswered | GroupAnswered
@@ -185,12 +185,22 @@ class PlacementQuestions:
         members = self._members_of(question)
         others = sorted(members.keys() - question.known)
         held = {uuid: frozenset(self._client.consumer(uuid).allocations) for uuid in others}
-        found = (self._hosts_of(cell, others) for cell in sorted(question.cells))
-        hosts = {server: host for each in found for server, host in each.items()}
+        hosts = self._hosts(question.cells, others)
         standing = {uuid: providers for uuid, providers in held.items() if providers}
         unanswered = frozenset(uuid for uuid in standing if not members[uuid])
         gone = question.known - members.keys()
+        if question.leaving:
+            hosts |= self._leaving(question, [uuid for uuid in others if uuid not in standing])
         return GroupAnswered(question.ask_id, standing, "", unanswered, gone, hosts, cause=question.cause)
+
+    def _leaving(self, question: AskGroup, without: Sequence[str]) -> dict[str, str]:
+        """The hosts of members that hold nothing.  One that had no cell yet may have been built since."""
+        members = self._members_of(question) if without else {}
+        return self._hosts({cell for uuid in without if (cell := members.get(uuid))}, without)
+
+    def _hosts(self, cells: Collection[str], servers: Sequence[str]) -> dict[str, str]:
+        found = (self._hosts_of(cell, servers) for cell in sorted(cells))
+        return {server: host for each in found for server, host in each.items()}
 
     def _fitting(self, ask: AskFitting) -> frozenset[str]:
         fitting: set[str] = set()

@@ -305,9 +305,9 @@ class World:
         return self.users.members_of(group)
 
     def hosts_in(self, cell: str) -> dict[str, str]:
-        """The service host of each server in a cell that is built, as Nova's database has it now."""
+        """The service host of each server that is built, in a cell or all (empty), as Nova's databases have it now."""
         built = ((server, self.nodes.get(server.node)) for server in self.living.values())
-        return {server.uuid: node.host for server, node in built if node is not None and node.cell == cell}
+        return {server.uuid: node.host for server, node in built if node is not None and cell in ("", node.cell)}
 
     def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
         """An increment changes a row."""

@@ -225,10 +225,10 @@ class ApiDatabase(_Database):
         rows = self.rows(query.where(_MAPPINGS.c.instance_uuid == server))
         return str(rows[0]["uuid"]) if rows else None
 
-    def members_of(self, question: AskGroup) -> dict[str, bool]:
+    def members_of(self, question: AskGroup) -> dict[str, str | None]:
         """The servers of a group or label, without deleted ones and those in cell 0, which never get a host.
 
-        Uuid -> whether the server has a cell; the conductor sets it after the scheduler has answered.
+        Uuid -> uuid of its cell, or None; the conductor sets it after the scheduler has answered.
 
         :raises DatabaseError: when they cannot be read
         """
@@ -236,14 +236,14 @@ class ApiDatabase(_Database):
             return self._labelled(question.project_id, question.label)
         return self._grouped(question.group)
 
-    def _grouped(self, group: str) -> dict[str, bool]:
+    def _grouped(self, group: str) -> dict[str, str | None]:
         """The members of a server group.  Nova never removes deleted ones from it."""
         server = _GROUP_MEMBERS.c.instance_uuid
         there = _GROUP_MEMBERS.join(_GROUPS, _GROUP_MEMBERS.c.group_id == _GROUPS.c.id)
         there = there.outerjoin(_MAPPINGS, _MAPPINGS.c.instance_uuid == server)
         return self._members(server, there, _GROUPS.c.uuid == group)
 
-    def _labelled(self, project_id: str, label: str) -> dict[str, bool]:
+    def _labelled(self, project_id: str, label: str) -> dict[str, str | None]:
         """The servers of a project with a label (``decision/spread_request.py``).
 
         It is in the request spec of a server, as JSON: in its flavor or in its scheduler hints.  A server in a server
@@ -255,12 +255,12 @@ class ApiDatabase(_Database):
         there = _MAPPINGS.join(_SPECS, _SPECS.c.instance_uuid == server)
         return self._members(server, there, _MAPPINGS.c.project_id == project_id, named, ~in_group)
 
-    def _members(self, server: Any, there: Any, *conditions: Any) -> dict[str, bool]:
+    def _members(self, server: Any, there: Any, *conditions: Any) -> dict[str, str | None]:
         """The servers that may have a host; ``there`` contains their mappings."""
         there = there.outerjoin(_CELLS, _MAPPINGS.c.cell_id == _CELLS.c.id)
         may_have = sa.or_(_CELLS.c.uuid.is_(None), _CELLS.c.uuid != CELL0)
         query = sa.select(server, _CELLS.c.uuid).select_from(there).where(*conditions, _LIVES, may_have)
-        return {str(row["instance_uuid"]): row["uuid"] is not None for row in self.rows(query)}
+        return {str(row["instance_uuid"]): row["uuid"] for row in self.rows(query)}
 
 
 class CellDatabase(_Database):

@@ -77,7 +77,7 @@ class QuestionReads:
             self._answer(no_answer(question, "Placement was not asked: the scheduler stops"))
 
 
-def _members(read: MembersOf, question: AskGroup) -> Mapping[str, bool]:
+def _members(read: MembersOf, question: AskGroup) -> Mapping[str, str | None]:
     try:
         return read(question)
     except DatabaseError as error:

@@ -29,17 +29,21 @@ class Asker:
     def __init__(self, world: World, **bounds: int) -> None:
         self.heard: queue.Queue[Any] = queue.Queue()
         self.revalidator = Revalidator(self.heard.put, sources=[each for each in SOURCES if each.is_on_request])
-        self.members: dict[str, dict[str, bool]] = {}
+        self.members: dict[str, dict[str, str | None]] = {}
+        #: the members at the second read, where they differ
+        self.later: dict[str, dict[str, str | None]] = {}
         #: cell -> server -> host
         self.hosts: dict[str, dict[str, str]] = {}
         self.questions = QuestionReads(
             world.client, self.revalidator, self.heard.put, self._members_of, self._hosts_of, **bounds
         )
 
-    def _members_of(self, question: AskGroup) -> dict[str, bool]:
+    def _members_of(self, question: AskGroup) -> dict[str, str | None]:
         if question.group not in self.members:
             raise DatabaseError("[api_database] connection: no server answers")
-        return self.members[question.group]
+        members = self.members[question.group]
+        self.members |= self.later
+        return members
 
     def _hosts_of(self, cell: str, servers: Collection[str]) -> dict[str, str]:
         if cell not in self.hosts:
@@ -61,7 +65,7 @@ def test_the_members_of_a_group_are_read_before_their_allocations(world: World, 
     # given a group of three: one stands on a node, one nowhere, one is known to the scheduler, as is one that has left
     node = world.provider()
     standing, known, nowhere = (str(uuid.uuid4()) for _ in range(3))
-    asker.members["group"] = {standing: False, known: False, nowhere: False}
+    asker.members["group"] = {standing: None, known: None, nowhere: None}
     world.take(standing, {node: {"VCPU": 1}})
 
     answer = asker.ask(AskGroup("ask", "group", frozenset({known, "left"}), "req-1"))
@@ -73,7 +77,7 @@ def test_the_members_of_a_group_are_read_before_their_allocations(world: World, 
 
 def test_the_hosts_of_members_are_read_in_the_cells_that_the_core_names(asker: Asker) -> None:
     # given a member that leaves a host, and holds nothing in its own name
-    asker.members["group"] = {"moves": True, "own": False}
+    asker.members["group"] = {"moves": "cell-1", "own": None}
     asker.hosts |= {"cell-1": {"moves": "host-1", "own": "host-1", "other": "host-1"}, "cell-2": {"moves": "host-2"}}
 
     answer = asker.ask(AskGroup("ask", "group", frozenset({"own"}), "req-1", cells=frozenset({"cell-1"})))
@@ -81,8 +85,32 @@ def test_the_hosts_of_members_are_read_in_the_cells_that_the_core_names(asker: A
     assert (answer.standing, answer.hosts, answer.error) == ({}, {"moves": "host-1"}, "")
 
 
+def test_the_hosts_of_members_that_hold_nothing_are_read_in_their_cells(world: World, asker: Asker) -> None:
+    # given a member that leaves a host, one that stands, one that is not built yet, and a cell that does not answer
+    node = world.provider()
+    moves, standing, new = (str(uuid.uuid4()) for _ in range(3))
+    asker.members["group"] = {moves: "cell-1", standing: "no answer", new: None}
+    asker.hosts["cell-1"] = {moves: "host-1"}
+    world.take(standing, {node: {"VCPU": 1}})
+
+    answer = asker.ask(AskGroup("ask", "group", frozenset(), "req-1", leaving=True))
+
+    assert (answer.standing, answer.hosts, answer.error) == ({standing: frozenset({node})}, {moves: "host-1"}, "")
+
+
+def test_a_member_that_gets_a_cell_while_allocations_are_read_is_found(asker: Asker) -> None:
+    # given a member without a cell, that is built and begins to leave its host before its allocations are read
+    asker.members["group"] = {"moves": None}
+    asker.later["group"] = {"moves": "cell-1"}
+    asker.hosts["cell-1"] = {"moves": "host-1"}
+
+    answer = asker.ask(AskGroup("ask", "group", frozenset(), "req-1", leaving=True))
+
+    assert answer.hosts == {"moves": "host-1"}
+
+
 def test_a_group_is_not_answered_if_a_cell_cannot_be_read(asker: Asker) -> None:
-    asker.members["group"] = {"moves": True}
+    asker.members["group"] = {"moves": "cell-1"}
     answer = asker.ask(AskGroup("ask", "group", frozenset(), "req-1", cells=frozenset({"cell-1"})))
     assert answer.error == "database_connection of cell cell1: no server answers"
 

@@ -51,7 +51,7 @@ def test_the_members_of_a_group_without_those_that_are_deleted(nova: NovaDatabas
     nova.group(nova.map_server("cell1"))
     nova.delete_server(deleted)
 
-    assert nova.api().members_of(of_group(group)) == {built: True, new: False}
+    assert nova.api().members_of(of_group(group)) == {built: nova.cell_uuid, new: None}
     assert nova.api().members_of(of_group("no such group")) == {}
 
 
@@ -70,8 +70,8 @@ def test_a_server_in_cell_0_is_no_member_any_more(nova: NovaDatabases) -> None:
     nova.request_spec(built, hints={"shared_scheduler:label": ["web"]})
     nova.request_spec(failed, hints={"shared_scheduler:label": ["web"]})
     # then allocations that it still holds say nothing about its group or label
-    assert nova.api().members_of(of_group(nova.group(built, failed))) == {built: True}
-    assert nova.api().members_of(of_label("p", "web")) == {built: True}
+    assert nova.api().members_of(of_group(nova.group(built, failed))) == {built: nova.cell_uuid}
+    assert nova.api().members_of(of_label("p", "web")) == {built: nova.cell_uuid}
 
 
 def test_the_servers_of_a_project_with_a_label(nova: NovaDatabases) -> None:
@@ -86,7 +86,8 @@ def test_the_servers_of_a_project_with_a_label(nova: NovaDatabases) -> None:
     nova.request_spec(deleted, hints={"shared_scheduler:label": ["web"]})
     nova.delete_server(deleted)
 
-    assert nova.api().members_of(of_label("p", "web")) == {hint: True, flavor: True, new: False}
+    cell = nova.cell_uuid
+    assert nova.api().members_of(of_label("p", "web")) == {hint: cell, flavor: cell, new: None}
     assert nova.api().members_of(of_label("p", "w%")) == {}
     assert nova.api().members_of(of_label("another project", "web")) == {}
 
