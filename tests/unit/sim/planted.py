@@ -601,4 +601,17 @@ def trust_the_table(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SpreadCheck, "_is_built", lambda self, uuid, slot: True)
 
 
+@bug("affinity")
+def miss_members_that_begin_to_leave(patch: pytest.MonkeyPatch) -> None:
+    """A member of an affinity group whose allocations are in the name of its migration is nowhere."""
+
+    def judge(self: GroupCheck, state: RequestState, event: GroupAnswered) -> Any:
+        group = state.request.group
+        hard = group is not None and group.policy == GroupPolicy.AFFINITY
+        return real(self, state, replace(event, hosts={}) if hard else event)
+
+    real = GroupCheck.judge
+    patch.setattr(GroupCheck, "judge", judge)
+
+
 PLANTED = tuple(found for found in list(globals().values()) if isinstance(found, Planted))

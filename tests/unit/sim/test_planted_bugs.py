@@ -77,6 +77,7 @@ SHOWN_BY = {
     "delete_what_another_scheduler_has_written_too": 45,
     "expect_late_writes_for_half_the_time": 46,
     "wait_in_one_line": 47,
+    "miss_members_that_begin_to_leave": 49,
 }
 #: the quickest world of all, which shows most of the others
 QUICKEST = 19
@@ -108,6 +109,7 @@ def plans() -> Iterator[RunPlan]:
     yield crawling_plan()
     yield flooded_plan()
     yield drawn(38)  # a server is deleted, and its allocation some time after it
+    yield drawn(80279)  # the only member of an affinity group begins to move while another one is placed
 
 
 def lossy_plans() -> Iterator[RunPlan]:
