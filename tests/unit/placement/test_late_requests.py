@@ -231,6 +231,25 @@ def test_a_new_consumer_that_placement_may_still_be_writing_is_not_taken_for_an_
     placed_again(world, allocation_writer, effect, clock)
 
 
+def test_the_write_that_has_left_its_record_takes_it_over_when_it_cannot_arrive_any_more(
+    world: World, allocation_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given a write whose Placement is killed after it has made the record, and is away for a while
+    node, began_s = world.provider(), clock.now
+    effect = intent(node, deadline_s=began_s + LONG_S)
+
+    def killed(*_: object) -> requests.Response:
+        clock.now += 0.75 * CARRIED_OUT_WITHIN_S
+        return Unfinished(effect.consumer)()
+
+    world.http.faults = [killed]
+
+    # then it goes on until nobody can carry it out any more, and is written
+    assert allocation_writer.write(effect).code is WriteCode.WRITTEN
+    assert world.used(node) == 1
+    assert CARRIED_OUT_WITHIN_S <= clock.now - began_s < LONG_S
+
+
 def given_up(world: World, writer: AllocationWriter, clock: Clock) -> tuple[WriteAllocation, Unfinished]:
     """A write that is under way in Placement, and that its scheduler does not await any more."""
     effect = intent(world.provider(), deadline_s=clock.now + 1.0)
