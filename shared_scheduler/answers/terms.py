@@ -171,7 +171,8 @@ ATTEMPTS = TermGroup(
     "undelivered": "The message queue returned the claim, because the agent is not connected.",
     "late": "The agent did not answer in the usual time (at least 180 ms, for a member of a soft group up to a "
             "second), so another host was tried.",
-    "provider_conflict": "Placement: other writes changed the provider each time; the retries are used up.",
+    "provider_conflict": "Placement: other writes changed the provider each time, or an earlier write of the server "
+                         "got no answer and may still be carried out; the retries are used up.",
     "consumer_conflict": "Placement: the consumer has other allocations than expected. The request fails.",
     "unknown_provider": "Placement: it does not know the provider.",
     "host_changed": "Nova: the nova-compute service of the host was disabled, forced down or lost after the decision.",

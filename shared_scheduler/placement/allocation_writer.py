@@ -104,6 +104,7 @@ class _Course:
     adds_nothing: bool = False  # it replaces the same allocations of another scheduler
     unsure: bool = False  # a write without an answer may have been carried out
     may_arrive: bool = False  # one of them may be carried out later
+    sent: int = 0  # how often
     providers: consumer_conflicts.Generations | None = None  # generations before the last write of a new consumer
     last: Reply | None = None
     patience: ConflictPatience = field(init=False)
@@ -119,6 +120,16 @@ class _Course:
     def generation(self) -> int:
         """The generation of the consumer after the write."""
         return consumer_conflicts.generation_after(self.next.generation)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the last write got an answer."""
+        return self.last is not None and self.last.meaning is not Meaning.UNKNOWN
+
+    @property
+    def unfinished(self) -> WriteCode:
+        """The result if the write is not sent again although it might succeed."""
+        return WriteCode.PROVIDER_CONFLICT if self.answered else WriteCode.UNREACHABLE
 
     @property
     def policy(self) -> ConsumerPolicy:
@@ -244,13 +255,14 @@ class AllocationWriter:
             answer = self._send(course) or self._compare(course)
             if answer is not None:
                 return answer
-            self._pause(consumer_conflicts.CONFLICT_BACKOFF.wait_s(self._rng, course.patience.sent))
+            if self._pause(consumer_conflicts.CONFLICT_BACKOFF.wait_s(self._rng, course.sent)):
+                return self._end(course, course.unfinished)
 
     def _send(self, course: _Course) -> AllocationWritten | None:
         """Send the write once; None if the consumer must be read."""
         effect = course.effect
         course.last = reply = self._put(course.next, effect.request_id, effect.deadline_s)
-        course.patience.sent += 1
+        course.sent += 1
         meaning = reply.meaning
         if meaning is Meaning.DONE:
             return self._end(course, WriteCode.WRITTEN)
@@ -312,12 +324,11 @@ class AllocationWriter:
 
     def _patience(self, course: _Course, finding: ConflictCase) -> WriteCode | None:
         """The result of a write that is not sent again; None: send it again."""
-        answered = course.last is not None and course.last.meaning is not Meaning.UNKNOWN
         with self._lock:
             record = self._own_records.state(course.consumer, self._clock())
-        step = course.patience.after(finding, self._clock(), answered, record)
+        step = course.patience.after(finding, self._clock(), course.answered, record)
         if step is NextWrite.OVERDUE:
-            return WriteCode.PROVIDER_CONFLICT if answered else WriteCode.UNREACHABLE
+            return course.unfinished
         if step is NextWrite.LOST:
             return self._lost_to(course, finding)
         if step is NextWrite.TAKE_OVER:

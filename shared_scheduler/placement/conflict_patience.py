@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For how long a write that conflicts is sent again, and with which generations at the end.  Pure.
+"""For how long a write is sent again, and with which generations at the end.  Pure.
 
 ``consumer_conflicts`` explains the order: null until ``ORPHAN_AFTER_S``, then 0 if an own write may have left the
-record as an orphan, then null once more.  While an own write without an answer may still create the record, it is null
-until the deadline.
+record as an orphan, then null once more.  While an own write without an answer may still create the record, it is null,
+and no other host would help.  So is a write without an answer.  Both are sent again until the deadline, however often.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shared_scheduler.placement.consumer_conflicts import MAX_ATTEMPTS, ORPHAN_AFTER_S, ConflictCase
+from shared_scheduler.placement.consumer_conflicts import ORPHAN_AFTER_S, ConflictCase
 from shared_scheduler.placement.own_records import OwnRecord
 
 #: The generation of a record without allocations.
@@ -25,7 +25,7 @@ class NextWrite(StrEnum):
     TAKE_OVER = "take_over"  # with the generation of an orphan
     LAST = "last"  # with null
     LOST = "lost"  # none: the conflict lasts
-    OVERDUE = "overdue"  # none: the deadline has passed, or too many were sent
+    OVERDUE = "overdue"  # none: the deadline has passed
 
 
 @dataclass(slots=True)
@@ -33,7 +33,6 @@ class ConflictPatience:
     """The patience of one write."""
 
     deadline_s: float
-    sent: int = 0
     _conflicts_since_s: float | None = None
     _tried_orphan: bool = False
     _is_last: bool = False
@@ -44,7 +43,7 @@ class ConflictPatience:
         ``answered``: the last write got an answer, which was a conflict.  ``record``: what the writes of this scheduler
         mean for the record of the consumer.
         """
-        if now >= self.deadline_s or self.sent >= MAX_ATTEMPTS:
+        if now >= self.deadline_s:
             return NextWrite.OVERDUE
         if not answered:
             self._conflicts_since_s = None

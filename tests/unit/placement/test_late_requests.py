@@ -250,6 +250,18 @@ def test_the_write_that_has_left_its_record_takes_it_over_when_it_cannot_arrive_
     assert CARRIED_OUT_WITHIN_S <= clock.now - began_s < LONG_S
 
 
+def test_a_write_that_waits_for_its_record_ends_with_the_service(world: World, clock: Clock) -> None:
+    # given a scheduler that stops, and a write whose Placement was killed after it had made the record
+    writer = AllocationWriter(world.client, clock, lambda _: True, random.Random(1), without_nova)
+    effect = intent(world.provider())
+    orphan(effect.consumer)
+    world.http.calls.clear()
+    # when the write is refused, then it is not sent again
+    answer = writer.write(effect, Reply(0, sent=True))
+    assert (answer.code, answer.may_arrive) == (WriteCode.PROVIDER_CONFLICT, True)
+    assert [method for method, _ in world.http.calls] == ["GET", "PUT", "GET"]
+
+
 def given_up(world: World, writer: AllocationWriter, clock: Clock) -> tuple[WriteAllocation, Unfinished]:
     """A write that is under way in Placement, and that its scheduler does not await any more."""
     effect = intent(world.provider(), deadline_s=clock.now + 1.0)
