@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+import requests
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
@@ -19,6 +20,7 @@ from shared_scheduler.placement.batch_writer import BatchWriter
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement.reconciler import without_nova
 from tests.unit.placement.real_placement import Fault, World, carried_out, in_trouble, lost_reply, raced
+from tests.unit.placement.test_whose_conflict import drop_record, orphan
 
 WAIT_S = 60.0
 
@@ -153,6 +155,24 @@ def test_a_batch_without_an_answer_is_read_back_one_by_one(world: World, batches
     first = batches.while_one_is_held(*effects, faults=[fault])
     assert batches.codes(first, *effects) == [W] * 5
     assert [world.used(next(iter(one.allocations))) for one in effects] == [1] * 4
+
+
+def test_the_record_that_a_killed_placement_has_left_holds_up_no_other_write_of_its_batch(
+    world: World, batches: Batches
+) -> None:
+    # given a Placement that is killed when it has made the record of the first consumer of a batch
+    effects = sorted((intent(world.provider()) for _ in range(4)), key=lambda one: min(one.allocations))
+
+    def killed(*_: object) -> Any:
+        orphan(effects[0].consumer)
+        raise requests.exceptions.ConnectionError("connection reset by peer")
+
+    first = batches.while_one_is_held(*effects, faults=[killed])
+    # then the others are written
+    assert batches.codes(first, *effects[1:]) == [W] * 4
+    # and the first one when its record does not refuse it any more
+    drop_record(effects[0].consumer)
+    assert batches.codes(effects[0]) == [W]
 
 
 @pytest.mark.parametrize(("fault", "late"), [(lost_reply, True), (in_trouble, False)])
