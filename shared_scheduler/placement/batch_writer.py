@@ -221,8 +221,12 @@ class BatchWriter:
                 self._done(job, self._writer.written(job.work, reply))
 
     def _compare_each(self, batch: Batch, reply: Reply) -> None:
-        """Check each consumer of a batch whose outcome is unknown."""
-        for job in batch:
+        """Check each consumer of a batch whose outcome is unknown, the last one first.
+
+        Placement makes the records of new consumers in the order of the call.  If it was killed meanwhile, the first
+        ones have a record, which may refuse their writes until their deadline; the others need not wait for that.
+        """
+        for job in reversed(batch):
             if isinstance(job.work, WriteAllocation):
                 self._done(job, self._writer.write(job.work, reply))
 
