@@ -163,13 +163,14 @@ class AskGroup(OfRequest):
 
 @dataclass(frozen=True, slots=True)
 class RefreshNode(Caused):
-    """Read this node again from the databases and Placement.  Answered by ``NodeRead`` or nothing.
+    """Read this node again from the databases and Placement, in so many seconds.  Answered by ``NodeRead`` or nothing.
 
     ``cell`` is empty if the node is not known: then all cells are searched, and its service is read as well."""
 
     cell: str
     node: str
     why: str
+    in_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ no row in the table                         RefreshNode in all cells: it may be 
 an agent                                    Resync: the agent checks Placement, then sends a snapshot
 no agent                                    RefreshNode: databases and Placement are read again, at
                                             most once in ``refresh_interval_s``
+no agent any more                           RefreshNode: at once for the first nodes, then for some
+                                            nodes a second (``SILENT_READS_PER_S``)
 ==========================================  ========================================================
 
 nova-api announces a change of a host aggregate before it writes it to Placement.  ``member_of`` is judged by the
@@ -23,6 +25,7 @@ from shared_scheduler.core.effects import RefreshNode
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.core.step import Step, Timers
+from shared_scheduler.protocol.limits import SILENT_READS_BURST, SILENT_READS_PER_S
 from shared_scheduler.table.host_table import HostTable
 
 
@@ -35,6 +38,8 @@ class RowCorrections:
         self._timers = timers
         self._nodes = nodes
         self._refreshed_s: dict[str, float] = {}  # known nodes only
+        #: when the last of the nodes that have fallen silent would be read, if there were no burst
+        self._silent_read_s = float("-inf")
 
     def correct(self, step: Step, node: str, why: str) -> bool:
         """Request the correction of a row; False if that is not possible now."""
@@ -53,6 +58,23 @@ class RowCorrections:
         self._refreshed_s[node] = step.now
         step.emit(RefreshNode(known.cell, node, why, cause=step.cause))
         return True
+
+    def silent(self, step: Step, node: str, why: str) -> None:
+        """Read a node whose agent has fallen silent, later if many have.
+
+        Placement goes on to judge claims for the node, and a poll finds what changes there meanwhile.
+        """
+        in_s = self._turn_of_silent_s(step.now)
+        if not in_s:
+            self.refresh(step, node, why)
+        elif (known := self._nodes.get(node)) is not None:
+            step.emit(RefreshNode(known.cell, node, why, in_s, cause=step.cause))
+
+    def _turn_of_silent_s(self, now: float) -> float:
+        """In how many seconds the next of these nodes is read; 0: now."""
+        burst_s = SILENT_READS_BURST / SILENT_READS_PER_S
+        self._silent_read_s = max(self._silent_read_s, now) + 1 / SILENT_READS_PER_S
+        return max(0.0, self._silent_read_s - now - burst_s)
 
     def forget(self, nodes: Iterable[str]) -> None:
         """Forget nodes that no longer exist."""

@@ -386,7 +386,7 @@ class SchedulerCore:
                 case Placed(server, choice):
                     self.awaited_builds.placed(step, server, choice)
                 case AgentSilent(node, why):
-                    self.corrections.refresh(step, node, why)
+                    self.corrections.silent(step, node, why)
                 case RowRead(node):
                     self.recheck.row_read(step, node)
                     self.ordered_resyncs.row_read(step, node)

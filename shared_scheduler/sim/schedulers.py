@@ -46,7 +46,7 @@ class SchedulerListener(Protocol):
     def stepped(self, scheduler: SimScheduler, event: ev.Event) -> None:
         """The core took a step, and its effects are on their way."""
 
-    def refresh(self, scheduler: SimScheduler, node: str) -> None:
+    def refresh(self, scheduler: SimScheduler, node: str, in_s: float) -> None:
         """The core requests a new read of a node from the databases and Placement."""
 
     def crash(self, scheduler: SimScheduler) -> None:
@@ -281,8 +281,8 @@ class SimScheduler:
                 self._listener.answered(self, effect)
             case ef.RecordBuild() | ef.RecordNode() | ef.ReadBuild():
                 pass  # a simulated scheduler keeps no records
-            case ef.RefreshNode(_, node, _):
-                self._listener.refresh(self, node)
+            case ef.RefreshNode():
+                self._listener.refresh(self, effect.node, effect.in_s)
             case ef.AskGroup():
                 self._agenda.after(self._placement_delay_s() / 2, self._read_members, effect)
             case _:

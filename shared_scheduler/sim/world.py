@@ -246,9 +246,9 @@ class World:
         now = scheduler.clock.now
         return ev.NodeRead(node.cell, node.node, node.host, node.host, leaves, consumers, members, now)
 
-    def refresh(self, scheduler: SimScheduler, node: str) -> None:
+    def refresh(self, scheduler: SimScheduler, node: str, in_s: float) -> None:
         """Read a node again for one scheduler."""
-        self.agenda.after(self.placement_delay_s(), self._refreshed, scheduler, node)
+        self.agenda.after(in_s + self.placement_delay_s(), self._refreshed, scheduler, node)
 
     def _refreshed(self, scheduler: SimScheduler, node: str) -> None:
         if self.placement.up and scheduler.up and node in self.nodes:

@@ -159,7 +159,7 @@ class StateSync:
         """Request the read of one node or one build, or the answer to a question; never blocks."""
         match effect:
             case RefreshNode():
-                self.revalidator.request(ReadRequest(registry.NODE, (effect.cell, effect.node)))
+                self.revalidator.request(ReadRequest(registry.NODE, (effect.cell, effect.node), effect.in_s))
             case ReadBuild(cell, server, age_s):
                 if (known := self.fleet.cells.get(cell)) is not None:
                     known.want_build(server, age_s)

@@ -88,7 +88,7 @@ class ScriptedScheduler:
                 self.cloud.answered(self.name, effect)
             case ef.Fail(request, code, _, _):
                 self.cloud.note(f"{self.name} fails {request.request_id}: {code.value}")
-            case ef.RefreshNode(_, node, _):
+            case ef.RefreshNode(_, node):
                 read = self.cloud.read_of
                 self.call("databases", f"read {node}", lambda: read(node), lambda: None)
             case ef.RecordBuild() | ef.RecordNode() | ef.ReadBuild():

@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,8 +87,11 @@ class CountedChannel(Channel):
 class Rereads:
     """Reads one node as the databases and Placement would show it, and answers the core's questions."""
 
-    def __init__(self, client: PlacementClient, handle: Any, hosts: Sequence[Host]) -> None:
+    def __init__(
+        self, client: PlacementClient, handle: Any, hosts: Sequence[Host], agent_speaks_for: Callable[[str], bool]
+    ) -> None:
         self._client = client
+        self._agent_speaks_for = agent_speaks_for
         self._hosts = {host.node: host for host in hosts}
         self._revalidator = Revalidator(handle, sources=[each for each in SOURCES if each.is_on_request])
         self._revalidator.provide({NODE: self._node})
@@ -99,7 +102,7 @@ class Rereads:
 
     def submit(self, effect: ef.RefreshNode | ef.ReadBuild | Question) -> None:
         if isinstance(effect, ef.RefreshNode):
-            self._revalidator.request(ReadRequest(NODE, (CELL, effect.node)))
+            self._revalidator.request(ReadRequest(NODE, (CELL, effect.node), effect.in_s))
         elif not isinstance(effect, ef.ReadBuild):  # there are no databases of Nova
             self._questions.submit(effect)
 
@@ -108,6 +111,8 @@ class Rereads:
         self._questions.stop()
 
     def _node(self, key: Key, began_s: float) -> Iterator[core_events.NodeRead]:
+        if self._agent_speaks_for(key[1]):
+            return
         host = self._hosts[key[1]]
         held = {uuid: one.amounts for uuid, one in self._client.allocations(host.node).items()}
         yield node_read(host, held, began_s)
@@ -156,7 +161,7 @@ class DrillScheduler:
         client = PlacementClient(StandInTransport(Path(orders.placement)))
         handle = self._engine.handle
         writer = BatchWriter(client, handle, without_nova)
-        self._engine.start(Sinks(writer, Rereads(client, handle, hosts)))
+        self._engine.start(Sinks(writer, Rereads(client, handle, hosts, core.nodes.agent_speaks_for)))
         self._load(hosts)
         self._channel = CellChannel(CELL, CountedChannel(self._endpoint), handle)
 
