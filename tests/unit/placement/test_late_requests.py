@@ -250,6 +250,19 @@ def test_the_write_that_has_left_its_record_takes_it_over_when_it_cannot_arrive_
     assert CARRIED_OUT_WITHIN_S <= clock.now - began_s < LONG_S
 
 
+def test_the_writes_of_a_batch_wait_for_their_records_together(
+    world: World, allocation_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given a batch whose Placement is killed after it has made the records, and is away for a while
+    effects = [intent(world.provider(), deadline_s=clock.now + LONG_S) for _ in range(2)]
+    for effect in effects:
+        orphan(effect.consumer)
+    allocation_writer.batch_failed(effects, Reply(0))
+    clock.now += 0.75 * CARRIED_OUT_WITHIN_S
+    # when they are completed one after the other, then the second one does not wait as long again
+    assert [allocation_writer.write(effect, Reply(0)).code for effect in effects] == [WriteCode.WRITTEN] * 2
+
+
 def test_a_write_that_waits_for_its_record_ends_with_the_service(world: World, clock: Clock) -> None:
     # given a scheduler that stops, and a write whose Placement was killed after it had made the record
     writer = AllocationWriter(world.client, clock, lambda _: True, random.Random(1), without_nova)
