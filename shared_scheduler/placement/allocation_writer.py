@@ -185,13 +185,11 @@ class AllocationWriter:
     # -- writes ------------------------------------------------------------------------------
 
     def write(self, effect: WriteAllocation, batch: Reply | None = None) -> AllocationWritten:
-        """Write one consumer.  ``batch``: it was sent in a batch, whose outcome is unknown.
+        """Write one consumer.  ``batch``: it was sent in a batch, whose outcome is unknown (``batch_failed``).
 
         A serialised write that over-commits a provider is deleted and repeated a few times.  All writers of the race
         see the over-commit, so without repetitions none of them would get the last unit.
         """
-        if batch is not None and effect.policy is ConsumerPolicy.NEW:
-            self.batch_failed((effect,), batch)
         for _ in range(MAX_RACES - 1):
             answer, raced = self._write_once(effect, batch)
             if not raced:

@@ -201,6 +201,7 @@ class BatchWriter:
         if meaning is Meaning.DONE:
             self._all_written(batch, reply)
         elif meaning is Meaning.UNKNOWN:
+            self._writer.batch_failed(works, reply)
             self._compare_each(batch, reply)
         elif meaning in (Meaning.DENIED, Meaning.ODD):
             self._give_up(batch, reply.describe())

@@ -18,8 +18,9 @@ from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, Writ
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement.batch_writer import BatchWriter
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
+from shared_scheduler.placement.consumer_conflicts import ORPHAN_AFTER_S
 from shared_scheduler.placement.reconciler import without_nova
-from tests.unit.placement.real_placement import Fault, World, carried_out, in_trouble, lost_reply, raced
+from tests.unit.placement.real_placement import Clock, Fault, World, carried_out, in_trouble, lost_reply, raced
 from tests.unit.placement.test_whose_conflict import drop_record, orphan
 
 WAIT_S = 60.0
@@ -158,21 +159,37 @@ def test_a_batch_without_an_answer_is_read_back_one_by_one(world: World, batches
 
 
 def test_the_record_that_a_killed_placement_has_left_holds_up_no_other_write_of_its_batch(
-    world: World, batches: Batches
+    world: World,
 ) -> None:
     # given a Placement that is killed when it has made the record of the first consumer of a batch
-    effects = sorted((intent(world.provider()) for _ in range(4)), key=lambda one: min(one.allocations))
+    clock = Clock()
+    clock.now = time.monotonic()
+    batches = Batches(world, clock=clock)
+    effects = sorted(
+        (intent(world.provider(), deadline_s=clock.now + 1000.0) for _ in range(4)),
+        key=lambda one: min(one.allocations),
+    )
+    sent: list[float] = []
+
+    def refused_for_long(_: str, path: str, go: Callable[[], Any]) -> Any:
+        if effects[0].consumer in path:
+            clock.now += ORPHAN_AFTER_S
+            sent.append(clock.now)
+            if len(sent) == 5:
+                drop_record(effects[0].consumer)
+        return go()
 
     def killed(*_: object) -> Any:
         orphan(effects[0].consumer)
         raise requests.exceptions.ConnectionError("connection reset by peer")
 
+    world.http.every_write = refused_for_long
     first = batches.while_one_is_held(*effects, faults=[killed])
-    # then the others are written
-    assert batches.codes(first, *effects[1:]) == [W] * 4
-    # and the first one when its record does not refuse it any more
-    drop_record(effects[0].consumer)
-    assert batches.codes(effects[0]) == [W]
+    # then the others are written, and at last the first one, when its record does not refuse it any more
+    heard = [batches.heard.get(timeout=WAIT_S) for _ in range(5)]
+    batches.writer.stop()
+    assert [one.code for one in heard] == [W] * 5
+    assert heard[0].claim_id == first.claim_id and heard[-1].claim_id == effects[0].claim_id
 
 
 @pytest.mark.parametrize(("fault", "late"), [(lost_reply, True), (in_trouble, False)])

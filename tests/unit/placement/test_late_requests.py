@@ -216,6 +216,7 @@ def test_a_new_consumer_that_placement_may_still_be_writing_is_not_taken_for_an_
     unfinished = Unfinished(effect.consumer)
     if in_a_batch:
         unfinished.begin()
+        allocation_writer.batch_failed((effect,), Reply(0))
     else:
         world.http.faults = [unfinished]
 
@@ -268,6 +269,7 @@ def test_a_write_that_waits_for_its_record_ends_with_the_service(world: World, c
     writer = AllocationWriter(world.client, clock, lambda _: True, random.Random(1), without_nova)
     effect = intent(world.provider())
     orphan(effect.consumer)
+    writer.batch_failed((effect,), Reply(0))
     world.http.calls.clear()
     # when the write is refused, then it is not sent again
     answer = writer.write(effect, Reply(0, sent=True))

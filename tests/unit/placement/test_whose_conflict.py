@@ -75,6 +75,7 @@ def test_a_record_that_was_taken_back_is_not_taken_over_from_the_next_writer(
         return answer
 
     world.http.faults = [carried_out, race]
+    allocation_writer.batch_failed((effect,), Reply(500))
     assert allocation_writer.write(effect, Reply(500)).code is WriteCode.NO_CAPACITY
     # when another writer makes its record anew
     orphan(effect.consumer)
