@@ -708,11 +708,17 @@ def test_a_new_member_goes_where_one_is_that_begins_to_leave() -> None:
     driver.idle()
 
 
-def test_a_new_member_may_be_where_one_moves_that_has_begun_to_leave() -> None:
+def test_a_new_member_is_not_beside_one_that_may_not_come_there() -> None:
     driver = SchedulerDriver().with_agents("node-1", free_mb=2048).with_agents("node-2")
     ask = second_member_on_node_2(driver)
-    # given a first one whose allocations were written on node-2 meanwhile, while Nova still has it on node-1
+    # given a first one whose move has no answer yet: its allocations are written on node-2, and Nova has it on node-1
     standing, hosts = {"server-5": frozenset({"node-2"})}, {"server-5": "host-1"}
-    # then its target decides
-    answer = ev.GroupAnswered(ask.ask_id, standing, hosts=hosts, cause=ask.cause)
-    assert nodes_of(only(ef.Answer, driver.give(answer))) == ["node-2"]
+    # then the second one yields, because the move may fail
+    only(ef.DeleteAllocation, driver.give(ev.GroupAnswered(ask.ask_id, standing, hosts=hosts, cause=ask.cause)))
+
+
+def test_a_new_member_is_beside_one_that_comes_there() -> None:
+    driver = SchedulerDriver().with_agents("node-1", free_mb=2048).with_agents("node-2")
+    # given a first one whose move to node-2 was answered
+    answer = stand(driver, second_member_on_node_2(driver), server_5="node-2")
+    assert nodes_of(only(ef.Answer, answer)) == ["node-2"]
