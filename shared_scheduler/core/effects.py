@@ -147,8 +147,9 @@ class AskGroup(OfRequest):
     With a ``label``, the members are the servers of the project that have it.
 
     After the allocations, the databases of these ``cells`` are read for the hosts of the members: while a server
-    leaves a host, its allocations there are in the name of its migration.  ``leaving``: the hosts of those members
-    that hold nothing are read, in whatever cell.
+    leaves a host, its allocations there are in the name of its migration.  ``leaving``: so are, in whatever
+    cell, the hosts of those members that hold nothing, and of all others but those that move to a host that Nova's
+    record of the move names.
     """
 
     ask_id: str

@@ -300,8 +300,8 @@ class GroupAnswered(Caused):
     """The answer to an ``AskGroup``: the members that hold allocations, with their providers.
 
     ``unanswered``: members without a cell, so the conductor has had no answer for them yet.  ``gone``: those in
-    ``AskGroup.known`` that are not members any more.  ``hosts``: the service hosts of the others in ``AskGroup.cells``,
-    and with ``AskGroup.leaving`` of those that hold nothing, as Nova has them."""
+    ``AskGroup.known`` that are not members any more.  ``hosts``: the service hosts of the others, as Nova has them, as
+    far as ``AskGroup.cells`` and ``AskGroup.leaving`` ask for them."""
 
     ask_id: str
     standing: Mapping[str, frozenset[str]]

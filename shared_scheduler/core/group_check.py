@@ -12,9 +12,10 @@ the server.  For anti-affinity such a member is still there, so after the alloca
 read for the hosts of the members.  In this order no member is missed: Nova has the host of a server before it can begin
 to move, and shows it until the server has left.
 
-For affinity, a member that leaves a host is where its own allocations are, as soon as a scheduler has written them for
-its target.  Until then it is on the host that it leaves, where it stays if its move fails.  So the hosts of members
-that hold nothing are read, after the allocations as well.  If its move goes on, its own check finds the other member.
+For affinity, a member that moves is where its own allocations are, as soon as its move was answered: then Nova's record
+of the move names the target.  Until then it is also on the host where Nova has it, and where it stays if its move
+fails.  So the hosts of such members, and of those that hold nothing, are read after the allocations as well.  If the
+move goes on, its own check finds the other member.
 
 *No two requests whose members break the policy are both answered.*  Proof: assume that both are answered.  Request 1
 wrote at W1, read the members at M1 and their allocations at L1, with W1 < M1 < L1, and its allocations exist until its
@@ -37,10 +38,10 @@ A soft group fails no request: its member is answered where it is if little time
 ================  ===========================================================  ========================================
 policy            checked when                                                 in the wrong place
 ================  ===========================================================  ========================================
-affinity          always                                                       a member on another host, or that
-                                                                               begins to leave one, unless the
-                                                                               conductor has named our host, and a
-                                                                               built member is on it and stays there
+affinity          always                                                       a member on another host, or that may
+                                                                               stay on one, unless the conductor has
+                                                                               named our host, and a built member is on
+                                                                               it and stays there
 soft-affinity     the decision knew no other member, except on a host that     a member on another host, except
                   the server leaves; after a yield, until the request has      one that the server leaves; after a
                   yielded three times, or found no room there                  yield only if none is built on our host
@@ -189,8 +190,9 @@ class GroupCheck:
         if group.policy == GroupPolicy.SOFT_AFFINITY:  # members that stay where this one leaves do not call it back
             left = self._providers(state.request.ignore_hosts)
         apart = frozenset(uuid for uuid, providers in others.items() if not (providers & here or providers <= left))
-        leaving = {uuid: host for uuid, host in hosts.items() if uuid not in others and host not in ours}
-        joined = ours <= group.hosts and any(self._is_built(uuid, ours) for uuid in others.keys() - apart)
+        leaving = {uuid: host for uuid, host in hosts.items() if host not in ours}
+        settled = others.keys() - apart - leaving.keys()
+        joined = ours <= group.hosts and any(self._is_built(uuid, ours) for uuid in settled)
         joined |= state.check.group_yields > 0 and self._is_beside(state, group, ours, apart)
         if joined or not (apart or leaving):
             return None

@@ -466,7 +466,7 @@ def _no_members(_question: object) -> dict[str, str | None]:
     return {}
 
 
-def _no_hosts(_cell: str, _servers: object) -> dict[str, str]:
+def _no_hosts(_cell: str, _servers: object, _undecided: bool) -> dict[str, str]:
     """No hosts, likewise."""
     return {}
 

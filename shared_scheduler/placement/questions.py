@@ -34,8 +34,9 @@ LOG = logging.getLogger(__name__)
 Question = AskCandidates | AskFitting | AskConsumer | AskGroup
 #: Reads the members of a server group, or the servers with a label: uuid -> its cell, None if it has none yet.
 MembersOf = Callable[[AskGroup], Mapping[str, str | None]]
-#: Reads the service hosts of these servers in the database of a cell.
-HostsOf = Callable[[str, Collection[str]], Mapping[str, str]]
+#: Reads the service hosts of these servers in the database of a cell; true: without those that move to a host that
+#: Nova names.
+HostsOf = Callable[[str, Collection[str], bool], Mapping[str, str]]
 Answered = CandidatesAnswered | FittingAnswered | ConsumerAnswered | GroupAnswered
 
 #: Maximum number of divisions of one question; each costs a call.
@@ -190,16 +191,22 @@ class PlacementQuestions:
         unanswered = frozenset(uuid for uuid in standing if not members[uuid])
         gone = question.known - members.keys()
         if question.leaving:
-            hosts |= self._leaving(question, [uuid for uuid in others if uuid not in standing])
+            hosts |= self._leaving(question, members, standing)
         return GroupAnswered(question.ask_id, standing, "", unanswered, gone, hosts, cause=question.cause)
 
-    def _leaving(self, question: AskGroup, without: Sequence[str]) -> dict[str, str]:
-        """The hosts of members that hold nothing.  One that had no cell yet may have been built since."""
-        members = self._members_of(question) if without else {}
-        return self._hosts({cell for uuid in without if (cell := members.get(uuid))}, without)
+    def _leaving(
+        self, question: AskGroup, members: Mapping[str, str | None], standing: Collection[str]
+    ) -> dict[str, str]:
+        """The hosts that members may not have left.  One that had no cell yet may have been built since."""
+        others = sorted(members.keys() - question.known)
+        if not all(members[uuid] for uuid in others):
+            members = self._members_of(question)
+        cells = {cell for uuid in others if (cell := members.get(uuid))}
+        without = [uuid for uuid in others if uuid not in standing]
+        return self._hosts(cells, sorted(standing), undecided=True) | self._hosts(cells, without)
 
-    def _hosts(self, cells: Collection[str], servers: Sequence[str]) -> dict[str, str]:
-        found = (self._hosts_of(cell, servers) for cell in sorted(cells))
+    def _hosts(self, cells: Collection[str], servers: Sequence[str], undecided: bool = False) -> dict[str, str]:
+        found = (self._hosts_of(cell, servers, undecided) for cell in sorted(cells) if servers)
         return {server: host for each in found for server, host in each.items()}
 
     def _fitting(self, ask: AskFitting) -> frozenset[str]:

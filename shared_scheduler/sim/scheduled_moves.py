@@ -32,13 +32,14 @@ GIVES_UP_AFTER_S = 1.001
 
 @dataclass(slots=True, eq=False)
 class ScheduledMove:
-    """One move.  ``is_over``: the conductor has heard an answer, or has given up."""
+    """One move.  ``is_over``: the conductor has heard an answer, or has given up.  ``has_target``: with a host."""
 
     server: Server
     move_type: str
     migration: str
     source: SimNode
     is_over: bool = False
+    has_target: bool = False
 
 
 class ScheduledMoves:
@@ -63,6 +64,11 @@ class ScheduledMoves:
     def is_over(self, consumer: str) -> bool:
         """Whether the conductor does not wait for a host for this server."""
         return not self.type_of(consumer)
+
+    def is_undecided(self, consumer: str) -> bool:
+        """Whether the move of a server has no answer with a host, and may never have one."""
+        move = self._moves.get(consumer)
+        return move is not None and not move.has_target
 
     def begin(self, rng: Random) -> bool:
         """Begin to move some server, and half of the time another member of its group as well; False if there is none
@@ -137,6 +143,7 @@ class ScheduledMoves:
         if answer is None:
             self._take_back(move)
             return
+        move.has_target = True
         (choice,) = placed(answer)
         target, server = self._world.nodes[choice.node], move.server
         self._world.ports.check(server.uuid, choice.node, {choice.node: self.amounts[server.uuid]})

@@ -66,7 +66,10 @@ class SchedulerListener(Protocol):
         has an answer for it."""
 
     def hosts_in(self, cell: str) -> dict[str, str]:
-        """The service host of each server that is built, in a cell or all (empty), as Nova's databases have it now."""
+        """The service host of each server in a cell that is built, as Nova's database has it now."""
+
+    def undecided_hosts(self) -> dict[str, str]:
+        """The same of all cells, without servers that move to a host that Nova's record of the move names."""
 
     def sent(self, scheduler: SimScheduler, message: Message) -> None:
         """The scheduler is about to send a message to an agent."""
@@ -327,8 +330,7 @@ class SimScheduler:
         known = {} if error else standing
         gone = effect.known - members.keys()
         there = {uuid: host for cell in effect.cells for uuid, host in self._listener.hosts_in(cell).items()}
-        if effect.leaving:
-            there = {uuid: host for uuid, host in self._listener.hosts_in("").items() if uuid not in standing}
+        there |= self._listener.undecided_hosts() if effect.leaving else {}
         hosts = {uuid: host for uuid, host in there.items() if uuid in members.keys() - effect.known}
         self._reply(ev.GroupAnswered(effect.ask_id, known, error, unanswered, gone, hosts, cause=effect.cause))
 

@@ -305,9 +305,18 @@ class World:
         return self.users.members_of(group)
 
     def hosts_in(self, cell: str) -> dict[str, str]:
-        """The service host of each server that is built, in a cell or all (empty), as Nova's databases have it now."""
+        """The service host of each server in a cell that is built, as Nova's database has it now."""
         built = ((server, self.nodes.get(server.node)) for server in self.living.values())
-        return {server.uuid: node.host for server, node in built if node is not None and cell in ("", node.cell)}
+        return {server.uuid: node.host for server, node in built if node is not None and node.cell == cell}
+
+    def undecided_hosts(self) -> dict[str, str]:
+        """The same of all cells, without servers that move to a host that Nova's record of the move names."""
+        cells = {node.cell for node in self.nodes.values()}
+        every = {uuid: host for cell in cells for uuid, host in self.hosts_in(cell).items()}
+        return {uuid: host for uuid, host in every.items() if not self._has_target(self.living[uuid])}
+
+    def _has_target(self, server: Server) -> bool:
+        return server.state is ServerState.MOVES and not self.scheduled_moves.is_undecided(server.uuid)
 
     def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
         """An increment changes a row."""

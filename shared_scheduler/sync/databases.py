@@ -41,6 +41,8 @@ EVACUATION = "evacuation"
 #: Statuses of an evacuation's record until nova-compute has written the new host of the server; those of the records
 #: of all moves while a host is selected.
 EVACUATING = ("accepted", "pre-migrating")
+#: Statuses of the records of moves that are over.
+MOVED = ("confirmed", "reverted", "error", "failed", "completed", "cancelled", "done")
 
 #: The maximum number of values in one IN list.
 CHUNK = 500
@@ -125,7 +127,7 @@ _ACCEPTING = sa.select(_SERVICES.c.host).where(
     _SERVICES.c.disabled == sa.false(), _SERVICES.c.forced_down == sa.false(),
     _HEARD.between(sa.bindparam("first", type_=sa.DateTime), sa.bindparam("last", type_=sa.DateTime)),
 )  # fmt: skip
-_MIGRATIONS = _table("migrations", "id", "instance_uuid", "migration_type", "status", "deleted")
+_MIGRATIONS = _table("migrations", "id", "instance_uuid", "migration_type", "status", "dest_compute", "deleted")
 
 
 class _Database:
@@ -375,11 +377,18 @@ class CellDatabase(_Database):
                 found.setdefault(row["host"], set()).add(row["uuid"])
         return {host: frozenset(uuids) for host, uuids in found.items()}
 
-    def hosts_of(self, servers: Collection[str]) -> dict[str, str]:
+    def hosts_of(self, servers: Collection[str], undecided: bool = False) -> dict[str, str]:
         """Uuid -> service host of those of these servers that have one; a server that moves is where it was, until it
-        has left."""
-        row, parts = _INSTANCES.c, _chunks(sorted(servers))
+        has left.
+
+        ``undecided``: without those that move to a host that the record of the move names."""
+        row, move, parts = _INSTANCES.c, _MIGRATIONS.c, _chunks(sorted(servers))
         query = sa.select(row.uuid, row.host).where(row.deleted == 0, row.host.is_not(None))
+        if undecided:
+            query = query.where(~sa.exists().where(
+                move.instance_uuid == row.uuid, move.status.not_in(MOVED), move.dest_compute.is_not(None),
+                move.deleted == 0,
+            ))  # fmt: skip
         found = (one for part in parts for one in self.rows(query.where(row.uuid.in_(part))))
         return {one["uuid"]: one["host"] for one in found}
 

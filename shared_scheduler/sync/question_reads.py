@@ -84,9 +84,9 @@ def _members(read: MembersOf, question: AskGroup) -> Mapping[str, str | None]:
         raise MembersUnreadableError(str(error)) from error
 
 
-def _hosts(read: HostsOf, cell: str, servers: Collection[str]) -> Mapping[str, str]:
+def _hosts(read: HostsOf, cell: str, servers: Collection[str], undecided: bool) -> Mapping[str, str]:
     try:
-        return read(cell, servers)
+        return read(cell, servers, undecided)
     except DatabaseError as error:
         raise MembersUnreadableError(str(error)) from error
 

@@ -219,9 +219,9 @@ SOURCES = (
     ),
     Source(
         GROUP, "the members of a server group and what they hold, and where Nova has them if no agent counts them or "
-        "they hold nothing, before a request is answered that was written",
+        "affinity keeps them together, before a request is answered that was written",
         ReadFrom.PLACEMENT, ReadKey.QUESTION, "1 query and 1 call a member that is not known to be there; 1 query a "
-        "cell without such agents; 1 query, and 1 a cell, if a member of an affinity group holds nothing", None, "",
+        "cell without such agents; for affinity, up to 2 queries a cell that has such members", None, "",
         "the core asks; its request waits for the answer", lane=QUESTIONS,
     ),
 )  # fmt: skip

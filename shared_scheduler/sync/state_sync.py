@@ -167,12 +167,12 @@ class StateSync:
             case _:
                 self._questions.submit(effect)
 
-    def _hosts_of(self, cell: str, servers: Collection[str]) -> dict[str, str]:
+    def _hosts_of(self, cell: str, servers: Collection[str], undecided: bool) -> dict[str, str]:
         """:raises DatabaseError: when the database of the cell cannot be read"""
         known = self.fleet.cells.get(cell)
         if known is None:
             raise DatabaseError(f"cell {cell} was removed or disabled")
-        return known.database.hosts_of(servers)
+        return known.database.hosts_of(servers, undecided)
 
     def stop_polls(self) -> None:
         """From now on, read only what a request under way waits for."""

@@ -34,6 +34,8 @@ class Asker:
         self.later: dict[str, dict[str, str | None]] = {}
         #: cell -> server -> host
         self.hosts: dict[str, dict[str, str]] = {}
+        #: servers that move to a host that Nova has named
+        self.decided = set[str]()
         self.questions = QuestionReads(
             world.client, self.revalidator, self.heard.put, self._members_of, self._hosts_of, **bounds
         )
@@ -45,10 +47,11 @@ class Asker:
         self.members |= self.later
         return members
 
-    def _hosts_of(self, cell: str, servers: Collection[str]) -> dict[str, str]:
+    def _hosts_of(self, cell: str, servers: Collection[str], undecided: bool) -> dict[str, str]:
         if cell not in self.hosts:
             raise DatabaseError("database_connection of cell cell1: no server answers")
-        return {server: host for server, host in self.hosts[cell].items() if server in servers}
+        left_out = self.decided if undecided else set[str]()
+        return {server: host for server, host in self.hosts[cell].items() if server in {*servers} - left_out}
 
     def ask(self, question: Any) -> Any:
         self.questions.submit(question)
@@ -86,16 +89,33 @@ def test_the_hosts_of_members_are_read_in_the_cells_that_the_core_names(asker: A
 
 
 def test_the_hosts_of_members_that_hold_nothing_are_read_in_their_cells(world: World, asker: Asker) -> None:
-    # given a member that leaves a host, one that stands, one that is not built yet, and a cell that does not answer
+    # given a member that leaves a host, one that stands, and one that is not built yet
     node = world.provider()
     moves, standing, new = (str(uuid.uuid4()) for _ in range(3))
-    asker.members["group"] = {moves: "cell-1", standing: "no answer", new: None}
-    asker.hosts["cell-1"] = {moves: "host-1"}
+    asker.members["group"] = {moves: "cell-1", standing: "cell-1", new: None}
+    asker.hosts["cell-1"] = {moves: "host-1", standing: "host-2"}
     world.take(standing, {node: {"VCPU": 1}})
 
     answer = asker.ask(AskGroup("ask", "group", frozenset(), "req-1", leaving=True))
 
-    assert (answer.standing, answer.hosts, answer.error) == ({standing: frozenset({node})}, {moves: "host-1"}, "")
+    assert (answer.standing, answer.hosts, answer.error) == (
+        {standing: frozenset({node})}, {moves: "host-1", standing: "host-2"}, "",
+    )  # fmt: skip
+
+
+def test_the_hosts_of_members_that_move_are_read_until_nova_names_their_targets(world: World, asker: Asker) -> None:
+    # given two members that hold allocations for their targets; the conductor has had an answer for one of them
+    target = world.provider()
+    undecided, decided = str(uuid.uuid4()), str(uuid.uuid4())
+    asker.members["group"] = {undecided: "cell-1", decided: "cell-1"}
+    asker.hosts["cell-1"] = {undecided: "host-1", decided: "host-1"}
+    asker.decided = {decided}
+    for server in (undecided, decided):
+        world.take(server, {target: {"VCPU": 1}})
+
+    answer = asker.ask(AskGroup("ask", "group", frozenset(), "req-1", leaving=True))
+
+    assert (answer.standing.keys(), answer.hosts) == ({undecided, decided}, {undecided: "host-1"})
 
 
 def test_a_member_that_gets_a_cell_while_allocations_are_read_is_found(asker: Asker) -> None:

@@ -64,6 +64,17 @@ def test_the_hosts_of_servers_that_have_one(nova: NovaDatabases) -> None:
     assert nova.cell().hosts_of([]) == {}
 
 
+def test_the_hosts_of_servers_whose_moves_have_no_target_yet(nova: NovaDatabases) -> None:
+    # given a server that does not move, and others with records of a move
+    stays, new, named, failed = (nova.instance("cmp-1") for _ in range(4))
+    moves = ((new, "pre-migrating", None), (named, "pre-migrating", "cmp-2"), (failed, "error", "cmp-2"))
+    for server, status, target in moves:
+        nova.cell_row(main_models.Migration, instance_uuid=server, status=status, dest_compute=target, deleted=0)
+    # then only the one is left out that moves to a host that Nova has named
+    found = nova.cell().hosts_of([stays, new, named, failed], undecided=True)
+    assert found.keys() == {stays, new, failed}
+
+
 def test_a_server_in_cell_0_is_no_member_any_more(nova: NovaDatabases) -> None:
     # given a server whose request failed: the conductor has mapped it to cell 0, so it never gets a host
     built, failed = nova.map_server("cell1"), nova.map_server("cell0")
