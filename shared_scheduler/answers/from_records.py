@@ -23,6 +23,7 @@ from shared_scheduler.records.store import (
     BUILD,
     DECISION,
     FAILED,
+    FOUND_MAX,
     NODE,
     PLACED,
     Record,
@@ -48,6 +49,8 @@ WHOLE_SECONDS_S = 1.0
 SUCCEEDED = {DECISION: PLACED, BUILD: ACTIVE}
 #: Steps of time in which failures are counted.
 STEPS = 48
+#: All records.
+ALWAYS = RecordConditions()
 #: Records in which ``writers`` looks for schedulers.
 WRITERS_MAX = 1_000
 #: Texts of builds that ``reasons`` has of one error, and their length.
@@ -128,16 +131,19 @@ def _servers(records: Iterable[Record]) -> list[str]:
     return list(dict.fromkeys(server for record in records for server in record.get("instances", ())))
 
 
-def story(store: Store, host: str, count: int) -> list[HostEvent]:
-    """What the newest ``count`` records of a host say of it, oldest first; those that a scheduler repeats are one."""
-    of_host = [*store.find(host_name(host)), *store.find(near_name(host))]
-    of_host += _as_alternate(store, host, of_host, count)
+def story(store: Store, host: str, count: int, span: RecordConditions = ALWAYS) -> list[HostEvent]:
+    """The newest ``count`` facts that the records tell of a host, oldest first; those that a scheduler repeats are one.
+
+    ``span``: since when and until when; its other conditions are not read."""
+    names = (host_name(host), near_name(host))
+    of_host = [one for name in names for one in store.last(FOUND_MAX, replace(span, names=frozenset({name})))]
+    of_host += _as_alternate(store, host, of_host, count, span)
     found = [record for _, record in in_order(of_host)]
     known = with_askers_of(store, cast(list[RecordEntry], with_projects(store, found)))
-    return list(_with_increments(_repeated(cast(list[Record], known))[-count:], host))
+    return list(_with_increments(_repeated(cast(list[Record], known)), host))[-count:]
 
 
-def _as_alternate(store: Store, host: str, known: Sequence[Record], count: int) -> list[Record]:
+def _as_alternate(store: Store, host: str, known: Sequence[Record], count: int, span: RecordConditions) -> list[Record]:
     """The decisions that named a host as an alternate only, of the newest ``count`` servers that were built there.
 
     nova-conductor tried it without a new decision, so it is neither selected nor tried in any."""
@@ -146,7 +152,7 @@ def _as_alternate(store: Store, host: str, known: Sequence[Record], count: int) 
     retried = [server for server in _servers(builds) if server not in decided][:count]
     if not retried:
         return []
-    wanted = RecordConditions(DECISION, result=PLACED, names=frozenset(retried))
+    wanted = replace(span, kind=DECISION, result=PLACED, names=frozenset(retried))
     return [one for one in store.last(DECISIONS_MAX, wanted) if any(host in hosts for hosts in one.get("answer", ()))]
 
 

@@ -22,6 +22,7 @@ WORDS = {
     "weights": r"\bby weight ", "alternates": r"^alternate of ", "selected": r"^selected$", "held": r"^held by ",
     "snapshot": r": (\d+ increments, then )?a snapshot: ", "resync": r"\basked for (the messages after its|its whole) ",
     "silent": r": its agent is silent: ", "increment": r"\bincrements? ?", "state": r"\bstate at epoch \d+",
+    "Success": r"^Nova, .* began; Success", "no end recorded": r"^Nova, .* began; no end recorded",
 }  # fmt: skip
 #: values that are amounts of a resource class
 AMOUNTS = frozenset({"asked", "used", "capacity", "total", "reserved", "min_unit", "max_unit", "step_size"})

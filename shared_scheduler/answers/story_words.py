@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from shared_scheduler.answers import terms
 from shared_scheduler.answers.shapes import FAULT, UNFINISHED, NovaEvent, Why
-from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, COMPARISON, DECISION, PLACED
+from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, COMPARISON, DECISION, PLACED, Record
 
 #: the groups of their definitions
 TERMS = (
@@ -45,12 +45,14 @@ def words(story: Why) -> Iterator[str]:
             yield from [name] * any(one.get(f"{name}_ms") is not None for one in record.get("attempts", ()))
         yield from (name for name in PHASES if record.get("timings_ms", {}).get(name))
         yield from ["alternates"] * any(len(hosts) > 1 for hosts in record.get("answer", ()))
-    yield from (result_of(story, event) for event in story.get("nova", ()) if event["action"] != FAULT)
+    yield from (result_of(story["records"], event) for event in story.get("nova", ()) if event["action"] != FAULT)
 
 
-def result_of(story: Why, event: NovaEvent) -> str:
-    """The result of an event; nova-compute ends a build with Success that it hands back to nova-conductor."""
-    builds = (one for one in story["records"] if one.get("kind") == BUILD and one["at"] >= event["at"])
-    ends = [one.get("result") for one in builds if one["hosts"][:1] == [event["host"]]]
+def result_of(records: Iterable[Record], event: NovaEvent) -> str:
+    """The result of an event of a server, of which these are records; nova-compute ends a build with Success that it
+    hands back to nova-conductor."""
+    builds = (one for one in records if one.get("kind") == BUILD and one["at"] >= event["at"])
+    own = (one for one in builds if one["hosts"][:1] == [event["host"]] and event["instance"] in one["instances"])
+    ends = [one.get("result") for one in own]
     handed_back = event["event"] == BUILD_EVENT and event["result"] == "Success" and ends and ACTIVE not in ends
     return HANDED_BACK if handed_back else NO_END if event["result"] == UNFINISHED else event["result"]

@@ -39,6 +39,11 @@ def lines(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collectio
     return [GAP.join(_padded(row, widths, numbers)).rstrip() for row in cells]
 
 
+def first_of(names: Sequence[str]) -> str:
+    """The first of several names, and how many more there are."""
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
+
+
 def _padded(row: Sequence[str], widths: Sequence[int], numbers: Collection[int]) -> Iterator[str]:
     for position, (cell, width) in enumerate(zip(row, widths, strict=True)):
         space = " " * (width - _width(cell))

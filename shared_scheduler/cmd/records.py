@@ -134,8 +134,7 @@ def _print_lines(args: argparse.Namespace, found: Iterable[Record]) -> None:
 
 
 def _row(record: Record, asked: str) -> list[str]:
-    instances = record.get("instances", ())
-    servers = f"{instances[0]} and {len(instances) - 1} more" if len(instances) > 1 else "".join(instances)
+    servers = printed_tables.first_of(record.get("instances", ()))
     return [
         moment(record["at"]), record.get("kind", ""), record.get("request_id", ""), servers, record.get("result", ""),
         _hosts(record), change(record) if record.get("kind") == NODE else _reason(record, asked),

@@ -90,7 +90,7 @@ def _nova_event(story: Why, event: NovaEvent) -> Iterator[str]:
         yield f"{second(event['at'])}  Nova, fault{where}: {event['details']}"
         return
     began = f"{second(event['at'])}  Nova, {event['action']}: {event['event']}{where} began"
-    yield f"{began}; {result_of(story, event)}"
+    yield f"{began}; {result_of(story['records'], event)}"
     if event["details"]:
         yield f"  details   {event['details']}"
 

@@ -117,9 +117,10 @@ class PageQuestions:
         return from_records.last_failures(self._store, count)
 
     def story(self, fields: Fields) -> list[HostEvent]:
-        """What happened on a host: ``host`` and ``last``."""
-        host = _text(fields, "host")
-        found = from_records.story(self._store, host, _whole(fields, "last", STORY_DEFAULT, FOUND_MAX))
+        """What happened on a host: ``host``, ``last``, ``since`` and ``until``."""
+        host, count = _text(fields, "host"), _whole(fields, "last", STORY_DEFAULT, FOUND_MAX)
+        span = RecordConditions(since_s=_number(fields, "since"), until_s=_number(fields, "until"))
+        found = from_records.story(self._store, host, count, span)
         return _recorded(host, found or None)
 
     def reasons(self, fields: Fields) -> Reasons:

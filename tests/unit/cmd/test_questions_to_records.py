@@ -460,8 +460,9 @@ def test_what_nova_did_on_a_host_is_in_its_story(
     # then both are in the story, and what was done elsewhere is not
     assert asked == ["server-3"]
     assert [one["text"].partition(" by ")[0] for one in json.loads(capsys.readouterr().out)] == [
-        "passed, number 1", "tried: written", "selected", "Nova, create: compute__do_build: Success",
-        "the build on cmp2 ended: active", "Nova, fault: lost", "Nova, delete: compute_terminate_instance: Success",
+        "passed, number 1", "tried: written", "selected", "Nova, create: compute__do_build began; Success",
+        "the build on cmp2 ended: active", "Nova, fault: lost",
+        "Nova, delete: compute_terminate_instance began; Success",
     ]  # fmt: skip
 
 
@@ -490,7 +491,8 @@ def test_novas_events_are_shown_between_our_records_in_order_of_time(
     def read(config_files: object, instances: list[str]) -> list[dict[str, Any]]:
         asked.extend(instances)
         return [{"at": 1_760_000_001.5, "request_id": "req-local", "action": "create", "event": "compute__do_build",
-                 "host": "c1", "result": "Error", "details": "No more IP addresses"}]  # fmt: skip
+                 "instance": "server-1", "host": "c1", "result": "Error",
+                 "details": "No more IP addresses"}]  # fmt: skip
 
     monkeypatch.setattr(instance_actions, "read", read)
     JsonLines(tmp_path / "r").write(stored())
@@ -510,7 +512,7 @@ def test_novas_events_stand_behind_the_decision_of_their_second_and_say_how_they
 ) -> None:
     def read(config_files: object, instances: list[str]) -> list[dict[str, Any]]:
         begun = {"request_id": "req-local", "action": "create", "event": "compute__do_build_and_run_instance",
-                 "details": ""}  # fmt: skip
+                 "details": "", "instance": "server-1"}  # fmt: skip
         return [
             {**begun, "at": 1_760_000_000.0, "host": "c1", "result": "Success"},
             {**begun, "at": 1_760_000_001.0, "host": "c2", "result": "unfinished"},

@@ -77,9 +77,7 @@ def test_what_nova_did_counts_too(story: Any, monkeypatch: pytest.MonkeyPatch) -
     (["--until", f"{BEGIN_S + 10}"], ["0", "1"]),
     (["--since", f"{BEGIN_S + 5}", "--until", f"{BEGIN_S + 15}"], ["1", "nova"]),
 ])  # fmt: skip
-def test_a_span_of_time_is_shown(
-    story: Any, monkeypatch: pytest.MonkeyPatch, span: list[str], told: list[str]
-) -> None:
+def test_a_span_of_time_is_shown(story: Any, monkeypatch: pytest.MonkeyPatch, span: list[str], told: list[str]) -> None:
     # given snapshots at three moments, a server of the second, and what Nova did with it
     moments = [BEGIN_S, BEGIN_S + 10, BEGIN_S + 20]
     began = {"at": BEGIN_S + 11, "request_id": "req-1", "instance": "s-1", "action": "create", "event": EVENT,
@@ -107,10 +105,13 @@ def test_a_build_that_nova_handed_back_is_no_success(story: Any, monkeypatch: py
              "details": ""}  # fmt: skip
     events = [{**event, "instance": name, "at": BEGIN_S} for name in ("server-1", "server-2")]
     monkeypatch.setattr(instance_actions, "read", lambda files, servers: events)
-    ends = [build("c1", BEGIN_S + 2), build("c1", BEGIN_S + 2, reason="", uuid="server-2")]
+    ends = [build("c1", BEGIN_S + 3), build("c1", BEGIN_S + 3, reason="", uuid="server-2")]
+    asked = {**placed("server-1", 2, BEGIN_S, "c1"), "instances": ["server-1", "server-2"]}
 
-    shown = json.loads(story(ends, "--nova", "--format", "json"))
-
+    # then the story of the time of both events says so, although the builds ended later
+    shown = json.loads(story([asked, *ends], "--nova", "--format", "json", "--until", f"{BEGIN_S + 2}"))
     assert {one["instances"][0]: one["text"].partition(" began; ")[2] for one in shown if "Nova, " in one["text"]} == {
         "server-1": "it ended (the build was handed back to nova-conductor)", "server-2": "Success",
     }  # fmt: skip
+    assert "  Success  " in story([], "--nova").partition("\nWords:\n")[2]
+    assert "\n  Success  " in story([], "--nova").partition("\nWords:\n")[2]
