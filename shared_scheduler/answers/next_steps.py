@@ -5,20 +5,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from shared_scheduler.answers.shapes import Why
 from shared_scheduler.records.lasting import may_pass_later
+from shared_scheduler.records.later_requests import NO_HOST, own_records
 from shared_scheduler.records.plain_text import listed
-from shared_scheduler.records.store import ACTIVE, BUILD, DECISION, FAILED, PLACED
-from shared_scheduler.records.story import NO_HOST, reasonless
+from shared_scheduler.records.store import ACTIVE, BUILD, DECISION, FAILED, PLACED, Record
+from shared_scheduler.records.story import reasonless
 
 
 def next_steps(story: Why, place: str = "") -> Iterator[str]:
     """Sentences that name a command or a log; none if all is well.  They follow from the newest decision or build.
 
     ``place``: the arguments by which a command reads the same records, each after a space."""
-    known = [one for one in story["records"] if one.get("kind") in (DECISION, BUILD)]
+    known = [one for one in _own(story) if one.get("kind") in (DECISION, BUILD)]
     last: Mapping[str, Any] = known[-1] if known else {}
     name, result = story["name"], last.get("result")
     if last.get("kind") == BUILD and result != ACTIVE:
@@ -46,6 +47,11 @@ def next_steps(story: Why, place: str = "") -> Iterator[str]:
         yield f"the log of {last.get('scheduler')} has more lines with the id of the request"
 
 
+def _own(story: Why) -> list[Record]:
+    """The records without those of later requests for the servers of a request."""
+    return own_records(cast(list[Record], story["records"]), story["name"])
+
+
 def _logs(hosts: Sequence[str]) -> str:
     if len(hosts) == 1:
         return f"the log of nova-compute on {hosts[0]} has the traceback"
@@ -54,7 +60,7 @@ def _logs(hosts: Sequence[str]) -> str:
 
 def end_of_alternates(story: Why) -> Iterator[str]:
     """That Nova gave up one server, because its build failed on each host of the newest answer."""
-    known = [one for one in story["records"] if one.get("kind") in (DECISION, BUILD)]
+    known = [one for one in _own(story) if one.get("kind") in (DECISION, BUILD)]
     newest = max((place for place, one in enumerate(known) if one["kind"] == DECISION), default=-1)
     if newest < 0 or len(known[newest].get("answer", ())) != 1:
         return
@@ -67,6 +73,6 @@ def end_of_alternates(story: Why) -> Iterator[str]:
 
 def unknown_causes(story: Why) -> Iterator[str]:
     """A sentence about the builds of which no reason is known."""
-    hosts = reasonless(story["records"])
+    hosts = reasonless(_own(story))
     if hosts:
         yield f"on {listed(hosts)}: Nova keeps no reason of a build that it tries on another host"

@@ -61,7 +61,7 @@ class NovaEvent(TypedDict):
 
 class Why(TypedDict):
     """What became of a request or a server.  ``causes``: why it failed; ``would_help``: what the hosts lacked;
-    ``records``: oldest first.
+    ``later``: what became of later requests for servers of this request; ``records``: oldest first.
 
     ``nova``: the events of its servers in Nova's databases, oldest first, if they were asked for."""
 
@@ -69,6 +69,7 @@ class Why(TypedDict):
     outcome: str
     causes: list[str]
     would_help: list[str]
+    later: NotRequired[list[str]]
     records: list[RecordEntry]
     nova: NotRequired[list[NovaEvent]]
 

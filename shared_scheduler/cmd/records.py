@@ -21,6 +21,7 @@ from shared_scheduler.cmd import printed_tables, record_stores
 from shared_scheduler.cmd.arguments import WHEN_HELP, when, whole
 from shared_scheduler.cmd.record_stores import NOT_FOUND
 from shared_scheduler.records.amounts import counts_first
+from shared_scheduler.records.later_requests import NO_HOST
 from shared_scheduler.records.moments import moment
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import (
@@ -35,7 +36,7 @@ from shared_scheduler.records.store import (
     RecordConditions,
     Store,
 )
-from shared_scheduler.records.story import NO_HOST, hosts_by_end
+from shared_scheduler.records.story import hosts_by_end
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.FAILURES, terms.BUILDS, terms.NODE_CHANGES, terms.AGREEMENT)

@@ -66,6 +66,7 @@ def _lines(story: Why, place: str) -> Iterator[str]:
     yield from (f"  unknown   {text}" for text in unknown_causes(story))
     yield from (f"  lacking   {text}" for text in story["would_help"])
     yield from (f"  next      {text}" for text in next_steps(story, place))
+    yield from (f"  later     {text}" for text in story.get("later", ()))
     ours = [((stands_at, _PLACES.get(record.get("kind", DECISION), LAST)),
              ["", *_SHOWN.get(record.get("kind", DECISION), _unknown)(record)])
             for stands_at, record in in_order(story["records"])]  # fmt: skip

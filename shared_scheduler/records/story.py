@@ -10,13 +10,14 @@ nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shared_scheduler.records.amounts import counts_first, short_of
 from shared_scheduler.records.joined_ends import with_askers
 from shared_scheduler.records.lasting import too_much_for_empty_hosts
+from shared_scheduler.records.later_requests import NO_HOST, Followed, Later, followed, own_records
 from shared_scheduler.records.order import in_order
 from shared_scheduler.records.plain_text import listed
 from shared_scheduler.records.store import (
@@ -34,8 +35,6 @@ from shared_scheduler.records.store import (
 
 #: Instances of one request whose records are read; a larger request shows only its own records for the others.
 INSTANCES_MAX = 50
-#: Results that say that no host fits; the other failures say nothing of the hosts.
-NO_HOST = frozenset({"no_valid_host", "no_candidates"})
 #: the outcome of a try that succeeded
 WRITTEN = "written"
 #: the outcome of a try that a filter of Nova ended before the agent was asked
@@ -46,24 +45,28 @@ NOT_REFUSED = frozenset({
 })  # fmt: skip
 #: Hosts and reasons of one failure that its cause names.
 NAMED_MAX = 5
+#: Later requests that are told apart, the newest ones.
+LATER_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
     """``records``: oldest first, each once.  ``outcome``: one sentence; ``causes``: why it failed, oldest first;
-    ``would_help``: what the hosts lacked."""
+    ``would_help``: what the hosts lacked.  ``later``: what became of later requests for servers of this one."""
 
     name: str
     records: tuple[Record, ...]
     outcome: str
     causes: tuple[str, ...]
     would_help: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The story as plain values."""
         return {
             "name": self.name, "outcome": self.outcome, "causes": list(self.causes),
-            "would_help": list(self.would_help), "records": [dict(one) for one in self.records],
+            "would_help": list(self.would_help), "later": list(self.later),
+            "records": [dict(one) for one in self.records],
         }  # fmt: skip
 
 
@@ -81,9 +84,10 @@ def story_of(store: Store, name: str) -> Story | None:
         found += store.last(FOUND_MAX, RecordConditions(names=others))
     ordered = [record for _, record in in_order(found)]
     records = tuple(with_askers(list(_each_once(ordered)), ordered))
-    own = [record for record in records if record.get("kind") != COMPARISON]
-    outcome = _outcome(own) if own else "nova-scheduler has answered the request (mode shadow)"
-    return Story(name, records, outcome, tuple(_causes(own)), tuple(_would_help(own)))
+    own = [record for record in own_records(records, name) if record.get("kind") != COMPARISON]
+    later = followed(records).later
+    outcome = _outcome(own, later) if own else "nova-scheduler has answered the request (mode shadow)"
+    return Story(name, records, outcome, tuple(_causes(own)), tuple(_would_help(own)), tuple(_later(own, later)))
 
 
 def _each_once(records: Sequence[Record]) -> Iterator[Record]:
@@ -103,23 +107,31 @@ def _each_once(records: Sequence[Record]) -> Iterator[Record]:
             yield record
 
 
-def _outcome(records: Sequence[Record]) -> str:
-    by_server = _ends(records)
-    ends = list(by_server.values())
+def _outcome(own: Sequence[Record], later: Sequence[Later]) -> str:
+    found = followed(own)
+    ends = list(found.ends.values())
     if not ends:
         return "no decision and no build is recorded"
     if len(ends) == 1:
-        [server] = by_server
-        return _sentence(ends[0], _troubles(records, server))
+        [server] = found.ends
+        since = [*(one.text("there") for one in found.since.get(server, ())[-1:]), *_stays(ends[0], later)]
+        return "; ".join([_sentence(ends[0], _troubles(own, server, ends[0])), *since])
     active = sum(1 for end in ends if end["result"] == ACTIVE)
     failed = sum(1 for end in ends if end["result"] not in (ACTIVE, PLACED))
     return f"{len(ends)} servers: {active} active, {failed} failed, {len(ends) - active - failed} placed"
 
 
-def _ends(records: Sequence[Record]) -> Mapping[str, Record]:
-    """The newest record of each instance; a request without instances is one."""
-    known = (record for record in records if record.get("kind") in (DECISION, BUILD))
-    return {uuid: record for record in known for uuid in record.get("instances") or [""]}
+def _stays(end: Record, later: Sequence[Later]) -> Iterator[str]:
+    """Where the server of a request stays that could not move it."""
+    yield from (f"the server stays on {one.host}" for one in later
+                if one.decision is end and one.failed and one.moves)  # fmt: skip
+
+
+def _later(own: Sequence[Record], later: Sequence[Later]) -> list[str]:
+    """The later requests that the outcome does not tell."""
+    several = len(followed(own).ends) > 1
+    told = [one for one in later if one.decision not in own or (several and one.failed)]
+    return [f"{one.server}: {one.text(f'on {one.host}')}" for one in told[-LATER_MAX:]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +152,11 @@ class _Troubles:
         return f" ({listed(told)} before)" if told else ""
 
 
-def _troubles(records: Sequence[Record], server: str) -> _Troubles:
+def _troubles(records: Sequence[Record], server: str, end: Record) -> _Troubles:
     """Before the end of a server; hosts of the newest decision only, because an older one was of another request."""
-    *before, _ = [one for one in records
-                  if one.get("kind") in (DECISION, BUILD) and server in (one.get("instances") or [""])]  # fmt: skip
+    known = [one for one in records
+             if one.get("kind") in (DECISION, BUILD) and server in (one.get("instances") or [""])]  # fmt: skip
+    before = known[: known.index(end)]
     active = [place for place, one in enumerate(before) if one["result"] == ACTIVE]
     since = before[active[-1] + 1 :] if active else before
     failed = tuple(_host(one) for one in since if one["kind"] == BUILD)
@@ -219,13 +232,19 @@ def reasonless(records: Sequence[Record]) -> list[str]:
 
 def _failures(records: Sequence[Record]) -> Iterator[Record]:
     """What failed.  The earlier failures of a server that is active now are in the records, and do not count."""
-    ends = _ends(records)
+    found = followed(records)
     for record in records:
         kind = record.get("kind")
         if kind not in (DECISION, BUILD) or record["result"] in (ACTIVE, PLACED):
             continue
-        if any(ends[uuid]["result"] != ACTIVE for uuid in record["instances"] or [""]):
+        if any(_counts(record, server, found) for server in record["instances"] or [""]):
             yield record
+
+
+def _counts(failure: Record, server: str, found: Followed) -> bool:
+    """Whether a server is not active, or could not be moved since."""
+    since = any(one.decision is failure for one in found.since.get(server, ()))
+    return since or bool(found.ends[server]["result"] != ACTIVE)
 
 
 def _would_help(records: Sequence[Record]) -> Iterator[str]:

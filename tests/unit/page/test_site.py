@@ -199,6 +199,18 @@ def test_the_end_of_the_alternates_is_told(cloud: Cloud) -> None:
     assert "No alternate was left after these builds, and Nova gave up." in shown(cloud.get("/why?id=req-3")[2])
 
 
+def test_the_later_requests_for_a_server_are_told_apart(cloud: Cloud) -> None:
+    placed = record(("s",), request_id="req-3", answer=(("c1", "c2"),))
+    moved = record(("s",), request_id="req-4", answer=(("c3",),))
+    cloud.store.write([entries.entry(placed, "controller-1", NOW_S), build("s", "c1", NOW_S + 1, ""),
+                       entries.entry(moved, "controller-1", NOW_S + 2)])  # fmt: skip
+
+    text = shown(cloud.get("/why?id=req-3")[2])
+
+    assert "Became active on c1" in text
+    assert "Later requests s: a later request for it (req-4) placed it on c3" in text
+
+
 def test_a_host_that_refused_is_not_shown_as_selected(cloud: Cloud) -> None:
     tries = (Attempt("s", "n", "c3", "no_capacity"), Attempt("s", "n", "c2", "written"))
     cloud.store.write([entries.entry(record(("s",), attempts=tries, answer=(("c2", "c1"),)), "controller-1", NOW_S)])

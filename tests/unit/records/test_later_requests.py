@@ -76,7 +76,9 @@ def test_a_request_that_does_not_exclude_the_host_of_the_server_may_be_of_one_th
 def test_a_failure_of_another_kind_leaves_the_server_as_well(tmp_path: Path) -> None:
     story = told(tmp_path / "r", "a", *BUILT, decision(3, "a", not_on=["c1"], result="timed_out", reason="late"))
 
-    assert story.outcome == "became active on c1; a later request to move it (req-3) failed (timed_out) and left it there"
+    assert (
+        story.outcome == "became active on c1; a later request to move it (req-3) failed (timed_out) and left it there"
+    )
 
 
 def test_what_happened_before_a_server_became_active_is_told_if_it_could_not_be_moved(tmp_path: Path) -> None:
