@@ -56,6 +56,24 @@ def test_a_server_that_is_too_large_for_empty_hosts_is_not_to_be_asked_for_again
     assert [line for line in lines if " fit --flavor" in line] == fit
 
 
+@pytest.mark.parametrize(("asked", "told"), [
+    ({"instances": [f"server-{n}" for n in range(6)]}, "--number 6 shows whether such servers would fit now"),
+    ({"availability_zone": "west; 'far'"}, "--zone 'west; '\"'\"'far'\"'\"'' --number 1 shows whether such a server"),
+    ({"ignore_hosts": ["c1", "c2"]}, "--ignore-host c1 --ignore-host c2 --number 1"),
+    ({"destination": {"host": "c7", "node": ""}}, "--host c7 --number 1"),
+    ({"force_hosts": ["c8"]}, "--host c8 --number 1"),
+])  # fmt: skip
+def test_what_limits_a_request_limits_the_question_whether_it_would_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: dict[str, Any], told: str
+) -> None:
+    found = refused_by({"no_room:VCPU": 9}, {"asked": 2, "used": 8, "capacity": 8})
+    JsonLines(tmp_path / "r").write([{**found, "asked": {**found["asked"], **asked}}])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    (step,) = [line for line in capsys.readouterr().out.splitlines() if " fit --flavor" in line]
+    assert f" fit --flavor m1 {told}" in step
+
+
 def test_each_next_step_of_a_refusal_names_the_same_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
