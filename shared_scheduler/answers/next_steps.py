@@ -38,9 +38,8 @@ def next_steps(story: Why, place: str = "") -> Iterator[str]:
         asked = last.get("asked", {})
         of_group = asked.get("group") or [""]
         if asked.get("flavor") and may_pass_later(last) and (of_group[0] or not asked.get("group")):
-            group = f" --group {of_group[0]}" if of_group[0] else ""
-            which = f"--flavor {shlex.quote(asked['flavor'])}{group} --number 1{'' if of_records else place}"
-            yield f"fit {which} shows whether such a server would fit now"
+            which = "such servers" if len(asked.get("instances", ())) > 1 else "such a server"
+            yield f"fit {_request_of(asked)}{'' if of_records else place} shows whether {which} would fit now"
     elif result == PLACED and "nova" not in story:
         yield f"why {name} --nova{place} shows how far Nova is with the build"
     elif last.get("kind") == DECISION and result != PLACED:
@@ -56,6 +55,15 @@ def _logs(hosts: Sequence[str]) -> str:
     if len(hosts) == 1:
         return f"the log of nova-compute on {hosts[0]} has the traceback"
     return f"the logs of nova-compute on {listed(hosts)} have the traceback"
+
+
+def _request_of(asked: Mapping[str, Any]) -> str:
+    """The arguments by which ``fit`` asks for the same servers, with the limits that it has arguments for."""
+    host = (asked.get("destination") or {}).get("host") or "".join(asked.get("force_hosts", ())[:1])
+    given = {"flavor": [asked["flavor"]], "group": (asked.get("group") or ())[:1],
+             "zone": [asked.get("availability_zone")], "host": [host], "ignore-host": asked.get("ignore_hosts", ()),
+             "number": [str(len(asked.get("instances", ())) or 1)]}  # fmt: skip
+    return " ".join(f"--{name} {shlex.quote(value)}" for name, values in given.items() for value in values if value)
 
 
 def end_of_alternates(story: Why) -> Iterator[str]:
