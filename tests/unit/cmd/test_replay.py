@@ -15,7 +15,14 @@ from jsonschema import Draft202012Validator
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import replay
 from shared_scheduler.decision.decision_settings import DecisionSettings
-from shared_scheduler.records.replay_sum import DIFFERENCES_MAX, OTHER_REASONS, REASONS_MAX, ReplaySum
+from shared_scheduler.records.replay_sum import (
+    CONFIG_FILE,
+    DIFFERENCES_MAX,
+    OTHER_REASONS,
+    REASONS_MAX,
+    RECORDED,
+    ReplaySum,
+)
 from shared_scheduler.records.reweigh import CANNOT, DIFFERS, SAME, Replayed
 from shared_scheduler.table.host_table import HostTable
 from tests.support import forked_commands
@@ -189,5 +196,41 @@ def test_the_answer_is_bounded() -> None:
     ({"result": "placed", "answer": [["c1"]]}, 0, []),
 ])  # fmt: skip
 def test_the_recorded_result_of_one_request_is_named(record: dict[str, Any], same: int, told: list[str]) -> None:
-    assert list(replay.same_result({"same": same}, [record])) == told
-    assert list(replay.same_result({"same": 2 * same}, [record, record])) == [], "of one only"
+    answer = {"same": same, "compared_with": RECORDED}
+    assert list(replay.same_result(answer, [record])) == told
+    assert list(replay.same_result({**answer, "same": 2 * same}, [record, record])) == [], "of one only"
+
+
+def test_two_configurations_are_compared_with_one_another_and_not_with_the_record() -> None:
+    """The host of the record is full now: without a host there is no result as recorded."""
+    found = ReplaySum("current", CONFIG_FILE)
+    found.add(Replayed("req-1", 1000.0, SAME, (), ()))
+    answer = found.as_dict(1.0)
+
+    told = [*replay.lines(answer), *replay.same_result(answer, [{"result": "placed", "answer": [["c1"]]}])]
+
+    Draft202012Validator(schemas()["replay"]).validate(answer)
+    assert (answer["compared_with"], answer["choice"]) == (CONFIG_FILE, [])
+    assert told[1:] == [
+        "the choices with --config are compared with those of --config-file alone, not with the recorded ones",
+        "same choice with and without --config: no host",
+    ]
+
+
+def test_the_hosts_that_two_configurations_choose_are_those_of_now() -> None:
+    found = ReplaySum("current", CONFIG_FILE)
+    found.add(Replayed("req-1", 1000.0, SAME, ("c3", "c4"), ("c3", "c4")))
+
+    [told] = replay.same_result(found.as_dict(1.0), [{"result": "placed", "answer": [["c1"], ["c2"]]}])
+
+    assert told == "same choice with and without --config: c3, c4"
+
+
+def test_a_choice_of_one_configuration_is_compared_with_the_record() -> None:
+    found = ReplaySum("current")
+    found.add(Replayed("req-1", 1000.0, SAME, ("c1",), ("c1",)))
+    answer = found.as_dict(1.0)
+
+    assert (answer["compared_with"], answer["choice"]) == (RECORDED, ["c1"])
+    [told] = replay.same_result(answer, [{"result": "placed", "answer": [["c1"]]}])
+    assert told == "same result as recorded: placed on c1"
