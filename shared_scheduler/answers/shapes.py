@@ -261,11 +261,15 @@ class Difference(TypedDict):
 class Replay(TypedDict):
     """Recorded requests that were decided again.
 
-    ``state``: ``recorded`` or ``current``; ``result``: ``same``, ``differs`` or ``cannot``; ``differences``: the first
-    thousand; ``cannot_reasons``: why requests could not be decided again -> how many.
+    ``state``: ``recorded`` or ``current``; ``compared_with``: ``recorded``, or ``config_file`` if the choices are
+    compared with those of --config-file alone, not with the recorded ones; ``result``: ``same``, ``differs`` or
+    ``cannot``; ``choice``: the hosts of the servers if there is one request only, and it is the same (empty: no host);
+    ``differences``: the first thousand; ``cannot_reasons``: why requests could not be decided again -> how many.
     """
 
     state: Literal["recorded", "current"]
+    compared_with: Literal["recorded", "config_file"]
+    choice: NotRequired[list[str]]
     result: Literal["same", "differs", "cannot"]
     requests: int
     same: int

@@ -33,7 +33,7 @@ from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.opening import open_configured, open_named
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.record_file import RecordFile
-from shared_scheduler.records.replay_sum import ReplaySum
+from shared_scheduler.records.replay_sum import CONFIG_FILE, RECORDED, ReplaySum
 from shared_scheduler.records.reweigh import Replayed, reweighed
 from shared_scheduler.records.store import DECISION, Record
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.REASONS,)
-RECORDED, CURRENT = "recorded", "current"
+CURRENT = "current"
 EXIT_CODES = {"same": 0, "differs": 1, "cannot": 2}
 #: Differences that the text lists.
 SHOWN_MAX = 50
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
     began_s = time.monotonic()
     try:
-        found = ReplaySum(args.state)
+        found = ReplaySum(args.state, CONFIG_FILE if args.state == CURRENT and args.config else RECORDED)
         again = _on_current_state if args.state == CURRENT else _on_recorded_state
         records = _records(args)
         for replayed in again(args, records):
@@ -181,7 +181,11 @@ class RecordProgress:
 
 def same_result(answer: Mapping[str, Any], records: Iterable[Record]) -> Iterator[str]:
     """What a single request got again; the records of a file are read once only, and not kept."""
-    if isinstance(records, list) and len(records) == 1 and answer["same"] == 1:
+    if not isinstance(records, list) or len(records) != 1 or answer["same"] != 1:
+        return
+    if answer["compared_with"] == CONFIG_FILE:
+        yield printable(f"same choice with and without --config: {', '.join(answer['choice']) or 'no host'}")
+    else:
         result, hosts = records[0].get("result", ""), ", ".join(inner[0] for inner in records[0]["answer"] if inner)
         yield printable(f"same result as recorded: {result}{' on ' * bool(hosts)}{hosts}")
 
@@ -196,6 +200,8 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     head = f"{answer['requests']} request{plural} on the {answer['state']} state"
     verdicts = f"{answer['same']} same, {answer['differ']} differ, {answer['cannot']} cannot be decided again"
     yield f"{head}: {verdicts} ({answer['took_s']:.1f} s)"
+    if answer["compared_with"] == CONFIG_FILE:
+        yield "the choices with --config are compared with those of --config-file alone, not with the recorded ones"
     shown = answer["differences"][:SHOWN_MAX]
     if shown:
         rows = [[one["request_id"], _hosts(one["was"]), _hosts(one["now"]), one["why"]] for one in shown]
