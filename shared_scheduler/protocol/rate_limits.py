@@ -34,10 +34,10 @@ class TokenBucket:
         self._tokens = max(0.0, self._tokens - tokens)
         return True
 
-    def wait_s(self, now: float, tokens: float = 1) -> float:
-        """Seconds until there are so many tokens; 0 if there are."""
+    def wait_s(self, now: float) -> float:
+        """Seconds until there is a token; 0 if there is one."""
         self._fill(now)
-        missing = tokens - self._tokens
+        missing = 1 - self._tokens
         return missing / self._rate_per_s if missing > ROUNDING else 0.0
 
     def _fill(self, now: float) -> None:
