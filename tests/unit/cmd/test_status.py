@@ -128,8 +128,11 @@ def test_agents_that_were_heard_and_are_not_now_are_named(
     assert manage.main(["status", "--socket-dir", str(sockets)]) == 0
 
     out = capsys.readouterr().out
-    assert "  silent     7 agents were heard and are not now: c0 (310 s ago), c1 (309 s ago), " in out
-    assert "c4 (306 s ago) and 2 more (status --nodes)\n" in out
+    assert (
+        "  silent     7 agents were heard and are not now: c0 (last heard 310 s ago), c1 (last heard 309 s ago), "
+        in out
+    )
+    assert "c4 (last heard 306 s ago) and 2 more (status --nodes)\n" in out
     monkeypatch.setitem(ANSWER, "agents_silent", 0)
     manage.main(["status", "--socket-dir", str(sockets)])
     assert "  silent  " not in capsys.readouterr().out
@@ -143,6 +146,22 @@ def test_each_node_tells_whether_its_agent_is_heard(sockets: Path, capsys: pytes
     assert [(row["host"], row["freshness"], row["agent"]) for row in shown] == [
         ("c1", "fresh", "heard"), ("c2", "provisional", "silent"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reason", "told"), [
+    ("exchange of memory", "disabled (exchange of memory)"), ("", "disabled"), ("x" * 100, f"disabled ({'x' * 60}…)"),
+])  # fmt: skip
+def test_a_disabled_node_is_shown_with_its_reason(
+    sockets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, reason: str, told: str
+) -> None:
+    monkeypatch.setitem(NODE, "why_not", "disabled")
+    monkeypatch.setitem(NODE, "disabled_reason", reason)
+
+    assert manage.main(["status", "--nodes", "--socket-dir", str(sockets)]) == 0
+
+    out = capsys.readouterr().out
+    assert f"  {told}  " in out.partition("\nWords:")[0]
+    assert "  disabled     An administrator or nova-compute" in out
 
 
 def test_each_counter_says_what_it_counts(

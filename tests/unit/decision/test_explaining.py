@@ -75,6 +75,24 @@ def test_explain_returns_the_compared_numbers():
     assert answers["new"].code == "never_reported"
 
 
+def test_a_host_that_placement_marks_as_disabled_has_the_reason_of_its_service():
+    # given hosts with the trait of disabled ones: Nova's database tells why, does not, or has enabled it since
+    table = cloud("fine")
+    for name, facts in {
+        "told": ServiceFacts("told", disabled=True, record={"disabled_reason": "exchange of memory"}),
+        "silent": ServiceFacts("silent", disabled=True), "enabled": ServiceFacts("enabled"),
+    }.items():  # fmt: skip
+        add_host(table, name, traits=("COMPUTE_STATUS_DISABLED",))
+        table.set_service(facts)
+    request = small_request(forms=(form(root_forbidden=frozenset({"COMPUTE_STATUS_DISABLED"})),))
+
+    answers = {answer.node: answer for answer in explain(Decider(table), request).listed if answer.code}
+
+    assert {answer.code for answer in answers.values()} == {"root_traits"}
+    reasons = {node: answer.detail.get("disabled_reason") for node, answer in answers.items()}
+    assert reasons == {"told": "exchange of memory", "silent": None, "enabled": None}
+
+
 def test_explain_returns_the_weight_of_each_weigher():
     table = cloud("a")
     add_host(table, "b", **{"cn.free_ram_mb": 7936})

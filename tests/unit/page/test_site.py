@@ -245,12 +245,29 @@ def test_the_page_of_a_host_says_its_order_and_when_its_agent_is_late(cloud: Clo
     text = shown(cloud.get(f"/host?host={HOST}")[2])
 
     assert "What the records say, newest first" in text
-    assert "Heard 38.7 s ago" in text
+    assert "Last heard 38.7 s ago" in text
     assert (
         "After 48 s without a message it is asked whether it is there, and after 54 s the node is provisional" in text
     )
     assert "May be selected yes, after all others (quarantined)" in text
     assert "fresh An agent publishes the state of the node" in text
+
+
+def test_a_silent_agent_is_behind_no_messages(cloud: Cloud) -> None:
+    # given an agent that is silent since before a gap, and one whose window has the gap only
+    silent = {"state": "silent", "agent": "silent", "freshness": "provisional", "lag": 159, "heard_ago_s": 516.0}
+    cloud.fleet[3].update(host=HOST, why_not="", **silent)
+    cloud.fleet[4].update(host="c-gap", state="gap", agent="heard", lag=158, heard_ago_s=2.0)
+
+    host, fleet = shown(cloud.get(f"/host?host={HOST}")[2]), shown(cloud.get("/")[2])
+
+    assert "Messages behind – Last heard 516.0 s ago" in host
+    assert f"{HOST} silent – 516.0" in fleet and "c-gap gap 158 2.0" in fleet
+
+
+def test_the_page_of_a_disabled_host_has_the_reason(cloud: Cloud) -> None:
+    cloud.fleet[3].update(host=HOST, why_not="disabled", disabled_reason="exchange of memory")
+    assert "May be selected no: disabled (exchange of memory)" in shown(cloud.get(f"/host?host={HOST}")[2])
 
 
 def test_reasons_have_the_texts_of_the_builds_and_the_times_of_the_bars(tmp_path: Path) -> None:

@@ -12,14 +12,16 @@ from jsonschema import Draft202012Validator
 
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.conf.mode import CurrentMode, Mode
+from shared_scheduler.core.events import ServicesRead
 from shared_scheduler.core.scheduler import SchedulerCore
+from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import Increment, Leave
 from shared_scheduler.service import inspection
 from shared_scheduler.service.cell_channel import CellChannel
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.transport.channel import Channel
 from tests.support.memory_bus import MemoryBus
-from tests.unit.core.scheduler_driver import SchedulerDriver, host_of, only_claim, request, snapshot
+from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, host_of, only_claim, request, snapshot
 
 MODE = CurrentMode(Mode.ACTIVE)
 NODES = [f"node-{number}" for number in range(120)]
@@ -180,6 +182,17 @@ def test_the_fleet_has_what_each_node_has_and_holds() -> None:
     assert [row["host"] for row in fleet] == ["host-1", "host-2"]
     assert all(row["resources"]["VCPU"]["capacity"] > 0 for row in fleet)
     assert sum(row["resources"]["VCPU"]["used"] for row in fleet) > 0, "the claim of the request counts"
+
+
+def test_a_disabled_node_has_the_reason_that_nova_keeps() -> None:
+    driver = SchedulerDriver().with_agents("node-1").without_agents("node-2")
+    facts = ServiceFacts("host-1", disabled=True, record={"disabled_reason": "exchange of memory"})
+    driver.give(ServicesRead(CELL, (facts, ServiceFacts("host-2")), False))
+
+    for rows in (asked(driver, "fleet")["hosts"], asked(driver, "nodes")["nodes"]):
+        assert [(row["why_not"], row["disabled_reason"]) for row in rows] == [
+            ("disabled", "exchange of memory"), ("", ""),
+        ]  # fmt: skip
 
 
 def test_a_report_names_the_requests_under_way_and_what_waits() -> None:
