@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shared_scheduler.answers.held_room import held_text
+from shared_scheduler.model.services import DISABLED_TRAIT
 from shared_scheduler.records.amounts import NO_ROOM, amount, unit_of
 from shared_scheduler.records.store import AGENT, BUILD, COMPARISON, DECISION, NODE, Record
 from shared_scheduler.records.story import FILTERED
@@ -24,6 +25,8 @@ WORDS = {
     "silent": r": its agent is silent: ", "increment": r"\bincrements? ?", "state": r"\bstate at epoch \d+",
     "Success": r"^Nova, .* began; Success", "no end recorded": r"^Nova, .* began; no end recorded",
 }  # fmt: skip
+#: Characters that are shown of the reason why a service is disabled.
+REASON_CHARS_MAX = 60
 #: values that are amounts of a resource class
 AMOUNTS = frozenset({"asked", "used", "capacity", "total", "reserved", "min_unit", "max_unit", "step_size"})
 
@@ -88,7 +91,29 @@ def comparison(one: Mapping[str, Any]) -> str:
     lacks = f"short by {amount(code.removeprefix(NO_ROOM), missing)}" if missing > 0 else ""
     said = IN_THE_CODE if code.startswith(NO_ROOM) else ()
     compared = {name: value for name, value in _numbers(code, detail).items() if name not in said}
-    return "; ".join(filter(None, [values(_with_units(compared, code.removeprefix(NO_ROOM))), lacks]))
+    disabled = _disabled(compared)
+    return "; ".join(filter(None, [values(_with_units(compared, code.removeprefix(NO_ROOM))), lacks, disabled]))
+
+
+def _disabled(compared: dict[str, Any]) -> str:
+    """That the service is disabled, which a forbidden trait says; what this tells is taken out of the values."""
+    traits = compared.get("forbidden")
+    if not isinstance(traits, list) or DISABLED_TRAIT not in traits:
+        return ""
+    compared["forbidden"] = [trait for trait in traits if trait != DISABLED_TRAIT]
+    return ": ".join(filter(None, ["its service is disabled", str(compared.pop("disabled_reason", ""))]))
+
+
+def why_not(node: Mapping[str, Any]) -> str:
+    """Why a node is not choosable, with the beginning of the reason of a disabled service."""
+    reason = str(node.get("disabled_reason") or "")
+    short = reason[:REASON_CHARS_MAX] + "…" * (len(reason) > REASON_CHARS_MAX)
+    return f"{node['why_not']} ({short})" if short and node["why_not"] == "disabled" else str(node["why_not"])
+
+
+def lag(node: Mapping[str, Any]) -> int | None:
+    """The messages that a node is behind; None of a silent agent, because its node is read from the databases."""
+    return None if node.get("agent") == "silent" else int(node["lag"])
 
 
 def origin(one: Mapping[str, Any]) -> str:

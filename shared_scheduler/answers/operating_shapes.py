@@ -79,6 +79,7 @@ class Status(TypedDict):
 class NodeStatus(TypedDict):
     """One node as a scheduler knows it.  ``why_not``: empty if no reason is known; ``used``: resource class -> amount.
 
+    ``disabled_reason``: why the service is disabled, if Nova keeps it.
     ``agent``: ``heard``; ``silent``, heard once and not now; or ``none``, never heard.
     ``outstanding``: servers that an agent has not confirmed; ``pending``: claims of the node.
     """
@@ -93,6 +94,7 @@ class NodeStatus(TypedDict):
     heard_ago_s: float | None
     choosable: bool
     why_not: str
+    disabled_reason: NotRequired[str]
     outstanding: int
     pending: int
     used: dict[str, int]

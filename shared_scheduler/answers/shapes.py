@@ -120,7 +120,7 @@ class Use(TypedDict):
 
 class FleetHost(TypedDict):
     """One node.  ``lag``: messages that are known to exist and not applied; ``why_not``: empty if choosable;
-    ``agent``: ``heard``; ``silent``, heard once and not now; or ``none``, never heard."""
+    ``disabled_reason``: Nova's; ``agent``: ``heard``; ``silent``, heard once and not now; or ``none``, never heard."""
 
     host: str
     node: str
@@ -131,6 +131,7 @@ class FleetHost(TypedDict):
     lag: int
     heard_ago_s: float | None
     why_not: str
+    disabled_reason: NotRequired[str]
     resources: dict[str, Use]
 
 

@@ -113,7 +113,7 @@ COLUMNS = TermGroup("Fields of status", "status and status --nodes.", {
     "agent": "heard: an agent publishes the state of the node; silent: it did since this scheduler started, and does "
              "not now; none: it was never heard.",
     "choosable": "Whether a request may select the node at present.",
-    "why_not": "Why it may not; see above.",
+    "why_not": "Why it may not; see above. In brackets: the reason that Nova keeps of a disabled service.",
     "sequence": "Sequence of the newest message of the agent that was applied; 0 without an agent.",
     "heard_ago_s": "Age of the last message of the agent of the node; empty if it has never been heard.",
     "outstanding": "Claims of this scheduler that are in the overlay: the state that the agent has published does not "

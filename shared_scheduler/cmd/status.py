@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shared_scheduler.answers import terms
+from shared_scheduler.answers.host_facts import why_not
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, running_schedulers
 from shared_scheduler.daemon import admin
@@ -133,8 +134,8 @@ def _counted(count: int, name: str) -> str:
 
 
 def _silent(count: int, named: Sequence[Mapping[str, Any]]) -> str:
-    """``2 agents were heard and are not now: c3 (310 s ago), c7 (95 s ago)``."""
-    told = ", ".join(f"{one['host']} ({one['heard_ago_s']:.0f} s ago)" for one in named[:SILENT_SHOWN_MAX])
+    """``1 agent was heard and is not now: c3 (last heard 310 s ago)``."""
+    told = ", ".join(f"{one['host']} (last heard {one['heard_ago_s']:.0f} s ago)" for one in named[:SILENT_SHOWN_MAX])
     left = count - len(named[:SILENT_SHOWN_MAX])
     who = "1 agent was heard and is not now" if count == 1 else f"{count} agents were heard and are not now"
     return f"{who}: {told}" + (f" and {left} more (status --nodes)" if left else "")
@@ -196,7 +197,8 @@ def _releases(releases: dict[str, dict[str, int]]) -> str:
 
 
 def _nodes(answer: dict[str, Any]) -> str:
-    rows = [[_cell(node.get(name)) for name in NODE_COLUMNS] for node in answer["nodes"]]
+    shown = [{**node, "why_not": why_not(node)} for node in answer["nodes"]]
+    rows = [[_cell(node.get(name)) for name in NODE_COLUMNS] for node in shown]
     return "\n".join([answer["scheduler"], *printed_tables.lines(NODE_COLUMNS, rows)])
 
 

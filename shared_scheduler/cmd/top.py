@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from shared_scheduler.answers import from_schedulers, terms
 from shared_scheduler.answers.from_schedulers import COUNTED, Rates
+from shared_scheduler.answers.host_facts import lag
 from shared_scheduler.answers.shapes import LaggingHost, Load
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, running_schedulers
@@ -155,7 +156,8 @@ def _lag_name(most: str) -> str:
 
 
 def _lag(node: LaggingHost) -> str:
-    return NO_RATE if node.get("agent") == "silent" else str(node["lag"])
+    behind = lag(node)
+    return NO_RATE if behind is None else str(behind)
 
 
 def _age(age_s: float | None) -> str:

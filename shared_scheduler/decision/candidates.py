@@ -33,6 +33,7 @@ from shared_scheduler.decision.masks import mask_of_slots
 from shared_scheduler.decision.request import NumberedGroup, PlacementForm
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.resources import fits, used_of
+from shared_scheduler.model.services import DISABLED_TRAIT
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.table.columns import BoolArray
 from shared_scheduler.table.host_table import HostTable
@@ -46,8 +47,6 @@ IN_TREE = "in_tree"
 NO_ROOM = "no_room:"
 GROUP_TRAITS = "group_traits"
 ANY_FORM = "placement"
-#: nova-compute gives this trait to a host while its service is disabled
-DISABLED_TRAIT = "COMPUTE_STATUS_DISABLED"
 #: key of the masks of trees whose providers together have all of some traits
 TREE_TRAITS = "tree_traits"
 
@@ -325,12 +324,15 @@ def form_detail(form: PlacementForm, code: str, view: HostView) -> dict[str, Lea
     required, forbidden = form.required, form.forbidden
     if code == ROOT_TRAITS:
         required, forbidden = form.root_required, form.root_forbidden
+    had = forbidden & root.traits
+    reason = "" if view.service is None or DISABLED_TRAIT not in had else view.service.disabled_reason
     return {
         "missing": list(sorted(required - root.traits)),
         "none_of": [
             list(sorted(any_of)) for any_of in (form.required_any if code == TRAITS else ()) if not any_of & root.traits
         ],
-        "forbidden": list(sorted(forbidden & root.traits)),
+        "forbidden": list(sorted(had)),
+        **({"disabled_reason": reason} if reason else {}),
     }
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+#: nova-compute gives this trait to its node while the service is disabled
+DISABLED_TRAIT = "COMPUTE_STATUS_DISABLED"
 #: columns of a record that each heartbeat changes; no data is derived from them
 HEARTBEAT = frozenset({"report_count", "last_seen_up", "updated_at"})
 
@@ -26,6 +28,11 @@ class ServiceFacts:
     def takes_servers(self) -> bool:
         """Whether Nova's ComputeFilter passes it: enabled, not forced down, and up."""
         return self.up and not self.disabled and not self.forced_down
+
+    @property
+    def disabled_reason(self) -> str:
+        """Why it is disabled; empty if it is not, or if Nova keeps no reason."""
+        return str(self.record.get("disabled_reason") or "") if self.disabled else ""
 
     def differs_only_in_heartbeat(self, since: ServiceFacts) -> bool:
         """Whether only its heartbeat has changed ``since``."""

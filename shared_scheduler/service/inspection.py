@@ -207,6 +207,7 @@ def _short(now: float, core: SchedulerCore, node: str) -> dict[str, Any]:
         "heard_ago_s": _heard_ago_s(core, node, now),
         "choosable": not closed,
         "why_not": why,
+        "disabled_reason": _disabled_reason(core.table, node),
         "outstanding": len(described["outstanding"]),
         "pending": len(described["claims"]),
         "used": _root_used(node, described["used"]),
@@ -241,6 +242,7 @@ def _fleet_host(now: float, core: SchedulerCore, node: str) -> dict[str, Any]:
         "freshness": table.freshness(node).value,
         **_lag(now, core, node),
         "why_not": why_not(table, node) or ("quarantined" if node in core.quarantine.nodes else ""),
+        "disabled_reason": _disabled_reason(table, node),
         "resources": {
             rc: {"used": used.get(rc, 0), "capacity": inventory.capacity}
             for rc, inventory in sorted(view.root.inventories.items())
@@ -329,6 +331,11 @@ def why_not(table: HostTable, node: str) -> str:
         return "no_service_record"
     states = {"forced_down": service.forced_down, "disabled": service.disabled, "down": not service.up}
     return next((name for name, holds in states.items() if holds), "")
+
+
+def _disabled_reason(table: HostTable, node: str) -> str:
+    service = table.view(node).service
+    return "" if service is None else service.disabled_reason
 
 
 def whole_row(core: SchedulerCore, node: str) -> dict[str, Any]:

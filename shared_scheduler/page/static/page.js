@@ -40,7 +40,7 @@ function watch(map) {
 
   function describe(host) {
     const parts = Object.entries(host.resources).map(([name, use]) => `${name} ${use.used} of ${use.capacity}`);
-    const state = host.why_not ? `not choosable: ${host.why_not}` : host.freshness;
+    const state = host.why_not ? `not choosable: ${host.why_not}${host.disabled_reason ? ` (${host.disabled_reason})` : ""}` : host.freshness;
     return [host.host, state, ...parts].join("  ·  ");
   }
 
