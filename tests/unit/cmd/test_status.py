@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from shared_scheduler.answers import terms
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import manage
+from shared_scheduler.cmd.status import ROUTINE
 from shared_scheduler.daemon import admin
 from shared_scheduler.sync.read_registry import SOURCES
 from shared_scheduler.sync.revalidator import Revalidator
@@ -170,7 +172,7 @@ def test_each_counter_says_what_it_counts(
     counters = {"requests_answered": 1_234_567, "silences": 2, "Tick": 40, "of_another_release": 1}
     monkeypatch.setitem(ANSWER, "counters", counters)
 
-    assert manage.main(["status", "--socket-dir", str(sockets)]) == 0
+    assert manage.main(["status", "--counters", "--socket-dir", str(sockets)]) == 0
 
     out = capsys.readouterr().out.partition("\n\nWords:")[0].splitlines()
     assert out[-5:] == [
@@ -180,6 +182,29 @@ def test_each_counter_says_what_it_counts(
         "    Tick                       40  Events of this name that were processed",
         "    of_another_release          1",
     ]
+
+
+def test_counters_of_usual_work_are_shown_on_request_only(
+    sockets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given counters of usual work, of what an administrator should know, and one of another release
+    counters = {"AllocationWritten": 24, "CastReturned": 4, "MalformedMessage": 1, "Tick": 578, "core_failures": 1,
+                "digests_equal": 75, "of_another_release": 3, "received_verdict": 25, "refused": 1, "requests_failed": 5,
+                "returned": 4, "silences": 0}  # fmt: skip
+    monkeypatch.setitem(ANSWER, "counters", counters)
+
+    assert manage.main(["status", "--socket-dir", str(sockets)]) == 0
+
+    out = capsys.readouterr().out.partition("\n\nWords:")[0].splitlines()
+    shown = {line.split()[0]: " ".join(line.split()[2:]) for line in out if line.startswith("    ")}
+    assert list(shown) == ["MalformedMessage", "core_failures", "of_another_release", "refused", "requests_failed"]
+    assert shown["refused"] == "Claims that an agent refused"
+    assert shown["requests_failed"] == "Requests that ended without a host: none was found, or the request failed"
+    assert "  counters   since the start of the process; 6 more of usual work: status --counters" in out
+
+
+def test_counters_of_usual_work_are_counters() -> None:
+    assert set(ROUTINE) < terms.COUNTERS.terms.keys()
 
 
 def test_without_an_argument_the_schedulers_are_those_of_novas_own_configuration(

@@ -253,6 +253,11 @@ def test_the_page_of_a_host_says_its_order_and_when_its_agent_is_late(cloud: Clo
     assert "fresh An agent publishes the state of the node" in text
 
 
+def test_the_page_of_reasons_says_first_how_failures_are_counted(cloud: Cloud) -> None:
+    above, table, _ = cloud.get("/reasons")[2].partition("<table")
+    assert table and "a decision under the reason that rejected the most hosts, which others may have passed" in above
+
+
 def test_a_silent_agent_is_behind_no_messages(cloud: Cloud) -> None:
     # given an agent that is silent since before a gap, and one whose window has the gap only
     silent = {"state": "silent", "agent": "silent", "freshness": "provisional", "lag": 159, "heard_ago_s": 516.0}
