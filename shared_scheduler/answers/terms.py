@@ -235,10 +235,10 @@ RESYNCS = TermGroup("Result of resync", "resync: the columns result, before, aft
 COUNTERS = TermGroup(
     "Counters",
     "status: counts since the process started; a counter of 0 is not printed, and of the others the first sentence of "
-    "the definition. A counter with a name in CamelCase, for "
+    "the definition. Those of usual work are printed with --counters only. A counter with a name in CamelCase, for "
     "example RequestArrived, counts the events of that name that the scheduler processed.", {
     "requests_answered": "Requests that were answered with hosts.",
-    "requests_failed": "Requests that failed.",
+    "requests_failed": "Requests that ended without a host: none was found, or the request failed.",
     "requests_previewed": "Requests that were decided for a comparison in mode shadow. Nothing was claimed for them.",
     "comparisons": "Requests of mode shadow for which both answers were compared.",
     "comparisons_dropped": "Requests of mode shadow that were passed on and not compared, because too many comparisons "
@@ -298,7 +298,7 @@ COUNTERS = TermGroup(
     "reads_ignored": "Database rows of nodes whose agent publishes their state, ignored.",
     "reads_overtaken": "Database rows that were read before the ones in use, ignored.",
     "reads_unusable": "Database rows with a value of a wrong type, ignored.",
-    "refused": "Claims that an agent refused.",
+    "refused": "Claims that an agent refused. The request goes on with another host.",
     "conflicts": "Writes to Placement that failed because others came first (provider_conflict, consumer_conflict).",
     "quarantined": "How often a node was put into quarantine because of refusals.",
     "late": "Claims that an agent did not answer in the usual time, so that another host was tried.",

@@ -14,6 +14,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from shared_scheduler.answers import terms
@@ -32,6 +33,14 @@ NODE_COLUMNS = ("host", "freshness", "agent", "choosable", "why_not", "sequence"
                 "pending", "used")  # fmt: skip
 READ_COLUMNS = ("source", "of", "key", "every_s", "decision_waits", "refusal_waits", "keys", "oldest_s", "due",
                 "failing", "reads", "failures", "ms_each", "queries_each", "rows_each")  # fmt: skip
+#: Counters of usual work, beside the events by name; an administrator misses nothing without them.
+ROUTINE = frozenset({
+    "received_heartbeat", "received_buildresult", "received_claim", "received_leave", "received_hello",
+    "received_increment", "received_release", "received_resync", "received_snapshot", "received_verdict",
+    "increments_applied", "snapshots_applied", "old_snapshots", "duplicates", "early", "digests_equal",
+    "builds_recorded", "builds_read", "resyncs_asked", "resyncs_delayed", "asked_whether_there", "returned",
+    "reads_ignored", "reads_overtaken", "messages_not_for_schedulers",
+})  # fmt: skip
 #: silent agents in the line of the summary; ``--nodes`` shows all
 SILENT_SHOWN_MAX = 5
 FOREIGN_COLUMNS = ("seen_at", "consumer", "seen_by", "before", "after")
@@ -43,6 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--nodes", action="store_true", help="show one row per node")
     shown.add_argument("--reads", action="store_true", help="show one row per source of reads")
+    shown.add_argument("--counters", action="store_true", help="show also the counters of usual work")
     shown.add_argument(
         "--foreign-changes", action="store_true",
         help="show the last servers whose allocations another writer changed between two actions of a scheduler",
@@ -61,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         print(json.dumps(timed(answers)))
     else:
-        print("\n".join(["\n\n".join(map(SHOWN[question], answers)), *legend(question, answers)]))
+        show = partial(_summary, all_counters=True) if args.counters else SHOWN[question]
+        print("\n".join(["\n\n".join(map(show, answers)), *legend(question, answers)]))
     code = running_schedulers.print_errors("status", silent) if silent else 0
     return max(code, _print_problems([problem for answer in answers for problem in problems(answer)]))
 
@@ -107,7 +118,7 @@ def _print_problems(found: list[str]) -> int:
     return 1 if found else 0
 
 
-def _summary(answer: dict[str, Any]) -> str:
+def _summary(answer: dict[str, Any], all_counters: bool = False) -> str:
     freshness = ", ".join(f"{count} {name}" for name, count in answer["freshness"].items())
     lines = [
         f"{answer['scheduler']} (process {answer['pid']})",
@@ -126,7 +137,7 @@ def _summary(answer: dict[str, Any]) -> str:
         f"  TWO AGENTS node {one['node']} of host {one['host']}: an agent of host {one['other_host']} speaks for it too"
         for one in answer.get("second_agents", ())
     ]
-    return "\n".join(map(printable, [*lines, *_counters(answer["counters"])]))
+    return "\n".join(map(printable, [*lines, *_counters(answer["counters"], all_counters)]))
 
 
 def _counted(count: int, name: str) -> str:
@@ -141,15 +152,25 @@ def _silent(count: int, named: Sequence[Mapping[str, Any]]) -> str:
     return f"{who}: {told}" + (f" and {left} more (status --nodes)" if left else "")
 
 
-def _counters(counters: Mapping[str, int]) -> Iterator[str]:
-    """The counters that are not 0, each with what it counts."""
-    counted = {name: f"{value:,}" for name, value in counters.items() if value}
+def _counters(counters: Mapping[str, int], all_of_them: bool) -> Iterator[str]:
+    """The counters that are not 0, each with what it counts, and how many more are not shown."""
+    there = {name: f"{value:,}" for name, value in counters.items() if value}
+    counted = {name: value for name, value in there.items() if all_of_them or not _is_routine(name)}
+    if not there:
+        return
+    more = len(there) - len(counted)
+    ways = f"{more} more of usual work: status --counters" if more else "status --help defines them in full"
+    yield f"  counters   since the start of the process; {ways}"
     if not counted:
         return
-    yield "  counters   since the start of the process; status --help defines them in full"
     names, values = (max(map(len, column)) for column in (counted, counted.values()))
     for name, value in counted.items():
         yield f"    {name:{names}}  {value:>{values}}  {_first_sentence(name)}".rstrip()
+
+
+def _is_routine(counter: str) -> bool:
+    """Whether a counter counts usual work, as events by name do."""
+    return counter in ROUTINE or (counter[:1].isupper() and counter not in terms.COUNTERS.terms)
 
 
 def _first_sentence(counter: str) -> str:

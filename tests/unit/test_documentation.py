@@ -382,7 +382,7 @@ def test_the_example_of_status_is_what_status_prints() -> None:
         "scheduler": "sched1", "pid": 17, "release": "1.1.0", "mode": "active",
         "releases": {"schedulers": {"1.1.0": 2}, "agents": {"1.0.2": 3, "1.1.0": 8}},
         "nodes": 12, "freshness": {"fresh": 11, "provisional": 1}, "in_flight": 1, "claims_open": 2, "quarantined": [],
-        "cells": {"c1": cell}, "counters": {"requests_answered": 5, "snapshots_applied": 11},
+        "cells": {"c1": cell}, "counters": {"refused": 1, "requests_answered": 5, "Tick": 40},
     }  # fmt: skip
 
     printed = status.SHOWN["status"](answer).splitlines()

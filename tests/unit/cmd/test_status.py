@@ -189,8 +189,8 @@ def test_counters_of_usual_work_are_shown_on_request_only(
 ) -> None:
     # given counters of usual work, of what an administrator should know, and one of another release
     counters = {"AllocationWritten": 24, "CastReturned": 4, "MalformedMessage": 1, "Tick": 578, "core_failures": 1,
-                "digests_equal": 75, "of_another_release": 3, "received_verdict": 25, "refused": 1, "requests_failed": 5,
-                "returned": 4, "silences": 0}  # fmt: skip
+                "digests_equal": 75, "of_another_release": 3, "received_verdict": 25, "refused": 1,
+                "requests_failed": 5, "returned": 4, "silences": 0}  # fmt: skip
     monkeypatch.setitem(ANSWER, "counters", counters)
 
     assert manage.main(["status", "--socket-dir", str(sockets)]) == 0
