@@ -9,7 +9,7 @@ from typing import Any
 from shared_scheduler.answers.story_words import PHASES
 from shared_scheduler.records.moments import moment
 from shared_scheduler.records.store import Record
-from shared_scheduler.records.story import FILTERED
+from shared_scheduler.records.told_reasons import FILTERED
 
 #: a trait that a request filter of Nova adds to every request, and a hint that is told with its group
 OF_EVERY_REQUEST, HINT_OF_GROUP = "OWNER_NOVA", "group"
@@ -38,11 +38,22 @@ def took(record: Record) -> Iterator[str]:
         counts = {
             name: int(times.get(of, kept[name])) for name, of in (("decision", "decisions"), ("host", "attempts"))
         }
-        filtered = sum(1 for one in record.get("attempts", ()) if one["outcome"] == FILTERED)
-        counts["host"] = max(counts["host"] - filtered, 0)
+        tries, filtered = _hosts(record, counts["host"])
+        counts["host"] = tries
         decided, hosts = (f"{number} {name}{'s' * (number != 1)}" for name, number in counts.items())
         tried = f"{hosts} tried" + (f", {filtered} rejected by a filter" if filtered else "")
         parts = ", ".join(f"{name} {times[name]:.1f} ms" for name in PHASES if times.get(name))
         came = f"the request came at {moment(record['started_at'])}" if "started_at" in record else ""
         total = f"{times['total']:.1f} ms" if times["total"] else "less than 0.1 ms of waiting"
         yield f"{total}: {decided}, {tried}" + "".join(f"; {part}" for part in (parts, came) if part)
+
+
+def _hosts(record: Record, attempts: int) -> tuple[int, int]:
+    """The hosts that were tried, and those that a filter rejected.  ``attempts``: all tries; if the record does not
+    have them all, those that were tried are not known to be different hosts."""
+    kept = record.get("attempts", ())
+    tried = {one["host"] for one in kept if one["outcome"] != FILTERED}
+    filtered = {one["host"] for one in kept if one["outcome"] == FILTERED} - tried
+    if len(kept) == attempts:
+        return len(tried), len(filtered)
+    return max(attempts - sum(1 for one in kept if one["outcome"] == FILTERED), 0), len(filtered)

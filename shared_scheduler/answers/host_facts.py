@@ -12,7 +12,7 @@ from shared_scheduler.answers.held_room import held_text
 from shared_scheduler.model.services import DISABLED_TRAIT
 from shared_scheduler.records.amounts import NO_ROOM, amount, unit_of
 from shared_scheduler.records.store import AGENT, BUILD, COMPARISON, DECISION, NODE, Record
-from shared_scheduler.records.story import FILTERED
+from shared_scheduler.records.told_reasons import FILTERED, is_disabled, told_code, told_reasons
 
 #: how the sentence begins that a record tells nothing of a host
 UNNAMED = "this record does not name"
@@ -62,8 +62,8 @@ def outcome_parts(attempt: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def code_of(one: Mapping[str, Any]) -> str:
-    """The code of a rejection; a filter of Nova by its name."""
-    return _name_of(str(one["code"]), one["detail"])
+    """The code of a rejection; a filter of Nova by its name, and a disabled service alike whoever has told it."""
+    return told_code(one)
 
 
 def _name_of(code: str, detail: Mapping[str, Any]) -> str:
@@ -91,6 +91,8 @@ def comparison(one: Mapping[str, Any]) -> str:
     lacks = f"short by {amount(code.removeprefix(NO_ROOM), missing)}" if missing > 0 else ""
     said = IN_THE_CODE if code.startswith(NO_ROOM) else ()
     compared = {name: value for name, value in _numbers(code, detail).items() if name not in said}
+    if is_disabled(one):
+        return str(detail.get("disabled_reason", ""))
     disabled = _disabled(compared)
     return "; ".join(filter(None, [values(_with_units(compared, code.removeprefix(NO_ROOM))), lacks, disabled]))
 
@@ -255,7 +257,7 @@ def is_of_host(text: str) -> bool:
 
 
 def _unknown(record: Record, host: str) -> str:
-    counts = [f"{count} {code}" for code, count in sorted(record.get("reasons", {}).items())]
+    counts = [f"{count} {code}" for code, count in sorted(told_reasons(record).items())]
     survivors = record["decisions"][-1]["survivors"] if record["decisions"] else 0
     told = f"{UNNAMED} {host}, so its own reason is not known"
     return f"{told}; {survivors} host{'s' * (survivors != 1)} passed, rejected: {', '.join(counts) or 'none'}"

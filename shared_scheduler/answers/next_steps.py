@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from shared_scheduler.answers.shapes import Why
+from shared_scheduler.records.lacking import disabled_hosts
 from shared_scheduler.records.lasting import may_pass_later
 from shared_scheduler.records.later_requests import NO_HOST, own_records
 from shared_scheduler.records.plain_text import listed
@@ -40,10 +41,19 @@ def next_steps(story: Why, place: str = "") -> Iterator[str]:
         if asked.get("flavor") and may_pass_later(last) and (of_group[0] or not asked.get("group")):
             which = "such servers" if len(asked.get("instances", ())) > 1 else "such a server"
             yield f"fit {_request_of(asked)}{'' if of_records else place} shows whether {which} would fit now"
+        yield from _enable([str(one["host"]) for one in disabled_hosts(last)])
     elif result == PLACED and "nova" not in story:
         yield f"why {name} --nova{place} shows how far Nova is with the build"
     elif last.get("kind") == DECISION and result != PLACED:
         yield f"the log of {last.get('scheduler')} has more lines with the id of the request"
+
+
+def _enable(hosts: Sequence[str]) -> Iterator[str]:
+    command = "openstack compute service set --enable"
+    if len(hosts) == 1:
+        yield f"enable the service of {hosts[0]} when it is ready: {command} {shlex.quote(hosts[0])} nova-compute"
+    elif hosts:
+        yield f"enable the services of {listed(hosts)} when they are ready: {command} HOST nova-compute"
 
 
 def _own(story: Why) -> list[Record]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from shared_scheduler.answers import terms
 from shared_scheduler.answers.shapes import FAULT, UNFINISHED, NovaEvent, Why
 from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, COMPARISON, DECISION, PLACED, Record
+from shared_scheduler.records.told_reasons import told_decisions
 
 #: the groups of their definitions
 TERMS = (
@@ -15,7 +16,7 @@ TERMS = (
 )  # fmt: skip
 
 #: those of the story of a host
-HOST_TERMS = (terms.STORIES, terms.BUILDS, terms.NODE_CHANGES, terms.REASONS, terms.ATTEMPTS)
+HOST_TERMS = (terms.STORIES, terms.BUILDS, terms.NODE_CHANGES, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS)
 
 #: the phases of a request whose times a record has (``core.request_state.RequestPhase``)
 PHASES = ("placing", "rechecking", "checking", "yielding", "failing")
@@ -35,8 +36,8 @@ def words(story: Why) -> Iterator[str]:
         if record.get("kind", DECISION) != DECISION:
             continue
         yield from filter(PLACED.__ne__, [record.get("result", PLACED)])
-        for counts in record.get("decisions", ()):
-            yield from counts.get("reasons", ())
+        for counts, _ in told_decisions(record):
+            yield from counts["reasons"]
             yield from ["weights"] * bool(counts.get("best"))
         yield from ["state"] * any(one.get("source") == AGENT for one in record.get("near", ()))
         yield from (attempt["outcome"] for attempt in record.get("attempts", ()))

@@ -24,9 +24,10 @@ from shared_scheduler.cmd import printed_tables, running_schedulers
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.daemon import admin
 from shared_scheduler.decision.what_if import SERVERS_MAX, SIZE_MAX
-from shared_scheduler.records.amounts import counts_first, short_of
+from shared_scheduler.records.amounts import short_of
 from shared_scheduler.records.lasting import too_much_for_empty_hosts, too_much_for_named_hosts
 from shared_scheduler.records.plain_text import printable
+from shared_scheduler.records.told_reasons import told_reasons, told_text
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.NOT_CHOOSABLE, terms.REASONS)
@@ -144,13 +145,13 @@ def _next(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"{which} would fit as well, on {after['host']}"
         return
     after_these = f" after the {answer['fit']} that fit" if answer["fit"] else ""
-    yield f"{which} would have no host{after_these}: {counts_first(after['text'])}"
+    yield f"{which} would have no host{after_these}: {told_text({**after, 'reason': after['text']})}"
     for code in after["reasons"]:
         yield from (f"  {text}" for text in _lacking(after, code))
     host = (answer.get("asked", {}).get("destination") or {}).get("host", "")
     yield from (f"  {text}" for text in _hosts(after, host))
     listed = [code_of(one) for one in [*after["refused"], *after["near"]]]
-    yield from terms.explained([*after["reasons"], *listed], *TERMS)
+    yield from terms.explained([*told_reasons(after), *listed], *TERMS)
 
 
 def _lacking(after: Mapping[str, Any], code: str) -> Iterator[str]:

@@ -24,12 +24,11 @@ from shared_scheduler.answers.shapes import FAULT, NovaEvent, Why
 from shared_scheduler.answers.story_words import TERMS, result_of, words
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import nova_events, record_stores
-from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.moments import moment, second
 from shared_scheduler.records.order import in_order
 from shared_scheduler.records.plain_text import listed, printable
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DATABASES, DECISION, PLACED, Record, Store
-from shared_scheduler.records.story import FILTERED
+from shared_scheduler.records.told_reasons import FILTERED, told_decisions, told_text
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -125,12 +124,13 @@ def _decision(record: Record) -> Iterator[str]:
     yield f"  asked     {_asked(record['asked'])}"
     yield from (f"  limited   {'; '.join(texts)}" for texts in [list(limits(record["asked"]))] if texts)
     if record.get("result", PLACED) != PLACED:
-        yield f"  failed    {record['result']}: {counts_first(record['reason'])}"
-    for number, counts in enumerate(record["decisions"], 1):
-        yield f"  decided   {passed(counts)}"
+        yield f"  failed    {record['result']}: {told_text(record)}"
+    for counts, numbers in told_decisions(record):
+        yield f"  decided   {passed(counts)}" + (f" ({len(numbers)} times)" if len(numbers) > 1 else "")
         if counts["best"]:
             yield "  weights   " + "; ".join(_weights(counts))
-        yield from _attempts(record, number)
+        for number in numbers:
+            yield from _attempts(record, number)
     for one in record.get("near", ()):
         yield f"  host      {one['host']}: {rejection(one)}"
         yield from _held(one)

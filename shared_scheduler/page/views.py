@@ -27,7 +27,8 @@ from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.moments import iso, second
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NODE, PLACED
-from shared_scheduler.records.story import FILTERED, WRITTEN, hosts_by_end
+from shared_scheduler.records.story import WRITTEN, hosts_by_end
+from shared_scheduler.records.told_reasons import FILTERED, told_decisions, told_text
 
 #: Rows of the tables of hosts, and of reasons.
 HOSTS_SHOWN, REASONS_SHOWN, FAILED_SHOWN = 12, 20, 8
@@ -62,7 +63,7 @@ class Views:
         self._jinja.filters.update(moment=second, number=_number, iso=iso, percent=_percent, origin=origin,
                                    places=enumerate, capitalize_first=_capitalized, counts_first=counts_first,
                                    held=held_text, code=code_of, comparison=comparison, outcome_parts=outcome_parts,
-                                   lag=lag, why_not=why_not,
+                                   lag=lag, why_not=why_not, told_decisions=told_decisions, told_text=told_text,
                                    limits=decision_facts.limits, took=decision_facts.took)  # fmt: skip
         self._jinja.globals.update(GOOD=GOOD, BUILD=BUILD, DECISION=DECISION, FILTERED=FILTERED, KINDS=KINDS,
                                    is_failure=is_failure, tries_after=tries_after, hosts_by_end=hosts_by_end,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from shared_scheduler.records.amounts import NO_ROOM, too_much
 from shared_scheduler.records.plain_text import listed
 from shared_scheduler.records.store import Record
+from shared_scheduler.records.told_reasons import told_reasons
 
 #: Reasons that stay while the hosts have the same traits.
 TRAITS = frozenset({"root_traits", "traits", "group_traits"})
@@ -51,5 +52,5 @@ def _too_much(code: str, found: Sequence[Record], where: str) -> str:
 
 def may_pass_later(decision: Record) -> bool:
     """Whether a host may pass when others have left it."""
-    reasons = decision.get("reasons", {})
+    reasons = told_reasons(decision)
     return not reasons or not all(code in TRAITS or too_much_for_empty_hosts(decision, code) for code in reasons)

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared_scheduler.records.amounts import counts_first, short_of
 from shared_scheduler.records.joined_ends import with_askers
-from shared_scheduler.records.lasting import too_much_for_empty_hosts
+from shared_scheduler.records.lacking import NAMED_MAX, lacking
 from shared_scheduler.records.later_requests import NO_HOST, Followed, Later, followed, own_records
 from shared_scheduler.records.order import in_order
 from shared_scheduler.records.plain_text import listed
@@ -32,19 +31,18 @@ from shared_scheduler.records.store import (
     RecordConditions,
     Store,
 )
+from shared_scheduler.records.told_reasons import FILTERED, placed_before, told_reasons, told_text
 
 #: Instances of one request whose records are read; a larger request shows only its own records for the others.
 INSTANCES_MAX = 50
 #: the outcome of a try that succeeded
 WRITTEN = "written"
-#: the outcome of a try that a filter of Nova ended before the agent was asked
-FILTERED = "filter"
+#: the outcome of a claim that was taken back after it was written
+DELETED = "deleted"
 #: outcomes of tries that no host has refused: it gave no answer in time, or the claim or the write was not wanted
 NOT_REFUSED = frozenset({
     WRITTEN, FILTERED, "released", "late", "timed_out", "undelivered", "unreachable", "never_sent", "consumer_conflict",
 })  # fmt: skip
-#: Hosts and reasons of one failure that its cause names.
-NAMED_MAX = 5
 #: Later requests that are told apart, the newest ones.
 LATER_MAX = 10
 
@@ -250,25 +248,33 @@ def _counts(failure: Record, server: str, found: Followed) -> bool:
 def _would_help(records: Sequence[Record]) -> Iterator[str]:
     """What the hosts lacked, of the newest decision, if it found no host."""
     last: Record = next((one for one in reversed(records) if one.get("kind") == DECISION), {})
-    for code, span in last.get("missing", {}).items():
-        if sentence := too_much_for_empty_hosts(last, code):
-            yield sentence
-        elif len(span) == 2:  # a changed record may have any numbers
-            yield short_of(code, last.get("reasons", {}).get(code, 0), *span)
+    if last.get("result") in NO_HOST:
+        yield from lacking(last)
 
 
 def _refusal(decision: Record) -> str:
     """The text of the failure, with what it leaves out: the outcome of each try, and the reasons by their hosts."""
-    text = counts_first(decision["reason"].strip()) or decision["result"]
+    text, reasons = told_text(decision) or decision["result"], told_reasons(decision)
+    part = _in_part(decision)
+    left_out = (WRITTEN, DELETED) if part else (WRITTEN,)  # all were taken back, because one server found no host
     ends = [(one["host"], one.get("detail", {}).get("filter", one["outcome"]))
-            for one in decision.get("attempts", ()) if one["outcome"] != WRITTEN]  # fmt: skip
-    tried = [f"{host} {end}" for host, end in ends if end not in decision.get("reasons", {})]
-    ordered = sorted(decision.get("reasons", {}).items(), key=lambda one: (-one[1], one[0]))
+            for one in decision.get("attempts", ()) if one["outcome"] not in left_out]  # fmt: skip
+    tried = [f"{host} {end}" for host, end in ends if end not in reasons]
+    ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
     rejected = [f"{count} {code}" for code, count in ordered]
     missing = sorted({name for one in decision.get("near", ()) for name in one["detail"].get("missing", ())})
     told = "rejected:" in text or decision["result"] not in NO_HOST
     parts = {"tried": _first(tried), "rejected": "" if told else _first(rejected), "missing": ", ".join(missing)}
-    return "; ".join([text, *(f"{name}: {part}" for name, part in parts.items() if part)])
+    return part + "; ".join([text, *(f"{name}: {part}" for name, part in parts.items() if part)])
+
+
+def _in_part(decision: Record) -> str:
+    """How many servers of a request had a host; empty if none had, or the record does not show it."""
+    had, failed = placed_before(decision) if decision["result"] in NO_HOST else (0, 0)
+    if not had:
+        return ""
+    of = len(decision.get("instances", ()))
+    return f"{had} of {of} servers had a host when server {failed} found none, and a request places all or none: "
 
 
 def _first(names: Sequence[str]) -> str:

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reasons of a decision as a reader is told them; the records keep the codes of the stages.
+
+A disabled service is seen in its record, by ``ComputeFilter``, or in Placement as a trait, by ``root_traits``,
+whichever is read first.  Both are told as ``disabled``.
+
+Before an instance has no host, Nova's own filters are asked about some hosts that our counterparts rejected.  The next
+decision leaves these hosts out and counts them as ``tried``.  They are told under the filter that rejected them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import groupby, islice
+from typing import Any
+
+from shared_scheduler.model.services import DISABLED_TRAIT
+from shared_scheduler.records.amounts import REJECTED, counts_first
+from shared_scheduler.records.store import Record
+
+#: the outcome of a try that a filter of Nova ended before the agent was asked
+FILTERED = "filter"
+#: the reason for a host that was left out, because it was tried before
+TRIED = "tried"
+#: how a disabled service is told
+DISABLED = "disabled"
+
+
+def is_disabled(one: Mapping[str, Any]) -> bool:
+    """Whether a host was rejected only because its service is disabled."""
+    code, detail = one.get("code"), one.get("detail", {})
+    if code == "ComputeFilter":
+        return bool(detail.get("disabled") and detail.get("up") and not detail.get("forced_down"))
+    only = detail.get("forbidden") == [DISABLED_TRAIT] and not (detail.get("missing") or detail.get("none_of"))
+    return bool(code == "root_traits" and only)
+
+
+def told_code(one: Mapping[str, Any]) -> str:
+    """The reason for one host that was rejected; a filter of Nova by its name."""
+    code = str(one["code"])
+    if code == FILTERED:
+        return str(one["detail"].get("filter") or code)
+    return DISABLED if is_disabled(one) else code
+
+
+def told_reasons(record: Mapping[str, Any]) -> dict[str, int]:
+    """The reasons of the last decision of a record -> hosts."""
+    reasons = record.get("reasons", {})
+    decisions = record.get("decisions", ())
+    last = len(decisions) if decisions and decisions[-1].get("reasons") == reasons else 0
+    return _told(record, reasons, last)
+
+
+def told_text(record: Mapping[str, Any]) -> str:
+    """The text of a failure, with the same reasons."""
+    text, told = str(record["reason"]).strip(), told_reasons(record)
+    if told == record.get("reasons", {}):
+        return counts_first(text)
+    ordered = sorted(told.items(), key=lambda one: (-one[1], one[0]))
+    return REJECTED.sub(lambda _: ", ".join(f"{count} {code}" for code, count in ordered), text)
+
+
+def told_decisions(record: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], list[int]]]:
+    """The decisions of a record with these reasons, and their numbers, from 1.
+
+    The same decision without a host, made again for the same server, is one."""
+    decisions = [{**one, "reasons": _told(record, one.get("reasons", {}), number)}
+                 for number, one in enumerate(record.get("decisions", ()), 1)]  # fmt: skip
+    numbered = enumerate(decisions, 1)
+    for _, same in groupby(numbered, key=lambda one: one[0] if one[1]["survivors"] else _subject(one[1])):
+        alike = list(same)
+        yield alike[0][1], [number for number, _ in alike]
+
+
+def _subject(counts: Mapping[str, Any]) -> Any:
+    return counts.get("index"), counts["hosts"], sorted(counts["reasons"].items())
+
+
+def _told(record: Mapping[str, Any], reasons: Mapping[str, int], decision: int) -> dict[str, int]:
+    """``decision``: the number of the decision that has these reasons; 0: not known."""
+    found = Counter[str](reasons)
+    if decision and TRIED in found:
+        filters = list(islice(_filters_before(record, decision), found[TRIED]))
+        found.update(filters)
+        found[TRIED] -= len(filters)
+    near = [one for one in record.get("near", ()) if is_disabled(one)]
+    for code, disabled in Counter(str(one["code"]) for one in near).items():
+        named = sum(1 for one in record["near"] if one["code"] == code)
+        if named == found.get(code):
+            found[DISABLED] += disabled
+            found[code] -= disabled
+    return {code: count for code, count in found.items() if count > 0}
+
+
+def _filters_before(record: Mapping[str, Any], decision: int) -> Iterator[str]:
+    """The filters that ended tries of the server of a decision before it, of each host the newest, newest first.
+
+    It ends with a host that an agent or Placement has refused: that one stays tried."""
+    index, servers = record["decisions"][decision - 1].get("index", 0), record.get("asked", {}).get("instances", ())
+    server = servers[index] if index < len(servers) else ""
+    hosts = set()
+    for one in reversed(record.get("attempts", ())):
+        if one.get("instance") != server or not 0 < one.get("after_decisions", 0) < decision or one["host"] in hosts:
+            continue
+        if one["outcome"] != FILTERED:
+            return
+        hosts.add(one["host"])
+        yield str(one["detail"].get("filter") or FILTERED)
+
+
+def placed_before(record: Record) -> tuple[int, int]:
+    """How many servers of a request had a host when another one found none, and the number of that one, from 1; zeros
+    if the record does not show it."""
+    decisions = record.get("decisions", ())
+    if not decisions or record.get("timings_ms", {}).get("decisions", len(decisions)) != len(decisions):
+        return 0, 0
+    newest = {one.get("index", 0): one["survivors"] for one in decisions}
+    failed = decisions[-1].get("index", 0)
+    return sum(1 for index, passed in newest.items() if passed and index != failed), failed + 1
