@@ -23,11 +23,13 @@ from nova import baserpc, context, exception, objects, service
 from nova.scheduler import rpcapi
 from oslo_utils import timeutils
 
+from shared_scheduler.answers.host_facts import facts
 from shared_scheduler.core.effects import Fail, FailureCode
 from shared_scheduler.daemon import admin as admin_socket
 from shared_scheduler.nova import configuration, errors, running
 from shared_scheduler.nova.manager import SharedSchedulerManager
 from shared_scheduler.nova.request_spec import make_request
+from shared_scheduler.nova.running import REJECTED_MAX
 from shared_scheduler.placement.connection import no_reply
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Signing
@@ -211,6 +213,53 @@ def test_each_request_is_recorded_when_the_service_has_stopped(
     assert (near["host"], near["code"]) == ("cmp1", "no_room:VCPU")
     assert (near["detail"]["asked"], near["detail"]["used"]) == (2, 2)
     assert [one["server"] for one in near["held"]["largest"]] == [first]
+
+
+def recorded(path: Path, server: str) -> Any:
+    [found] = JsonLines(path).find(server)
+    return found
+
+
+def test_a_placed_server_is_recorded_with_the_few_hosts_that_were_rejected(
+    start: Any, cloud: Cloud, conf: Any, tmp_path: Path
+) -> None:
+    cloud.compute("cmp1", 1)
+    cloud.compute("cmp2", 2)
+    cloud.compute("cmp3", 4)
+    path = tmp_path / "records.jsonl"
+    conf.set_override("records_file", str(path), group="shared_scheduler")
+    started = start()
+    servers = uuids(3)
+    for server in servers:
+        ask(small(), [server])
+    started.stop()
+
+    records = [recorded(path, server) for server in servers]
+
+    for record in records:
+        counted = sum(record["reasons"].values())
+        assert len(record["rejected"]) == counted, "the selected host is none of them, though its room is taken"
+        assert all(one["host"] != record["answer"][0][0] for one in record["rejected"])
+        assert record["near"] == []
+    first = {one["host"]: one["code"] for one in records[0]["rejected"]}
+    assert first == {"cmp1": "no_room:VCPU"}
+    assert next(facts(records[0], "cmp1")).startswith("rejected: no_room:VCPU (asked 2")
+
+
+def test_a_placed_server_of_a_larger_cloud_is_recorded_without_them(
+    start: Any, cloud: Cloud, conf: Any, tmp_path: Path
+) -> None:
+    for number in range(REJECTED_MAX + 1):
+        cloud.compute(f"small{number}", 1)
+    cloud.compute("cmp1", 4)
+    path = tmp_path / "records.jsonl"
+    conf.set_override("records_file", str(path), group="shared_scheduler")
+    started = start()
+    [server] = uuids(1)
+    ask(small(), [server])
+    started.stop()
+
+    assert recorded(path, server)["rejected"] == []
 
 
 def fails(*_: Any) -> Any:
