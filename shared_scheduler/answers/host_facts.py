@@ -12,7 +12,7 @@ from shared_scheduler.answers.held_room import held_text
 from shared_scheduler.model.services import DISABLED_TRAIT
 from shared_scheduler.records.amounts import NO_ROOM, amount, unit_of
 from shared_scheduler.records.store import AGENT, BUILD, COMPARISON, DECISION, NODE, Record
-from shared_scheduler.records.told_reasons import FILTERED, is_disabled, told_code, told_reasons
+from shared_scheduler.records.told_reasons import FILTERED, is_disabled, named_hosts, told_code, told_reasons
 
 #: how the sentence begins that a record tells nothing of a host
 UNNAMED = "this record does not name"
@@ -232,7 +232,7 @@ def _ranked(counts: Mapping[str, Any], host: str) -> Iterator[str]:
 
 
 def _rejected(record: Record, host: str) -> Iterator[str]:
-    for one in record.get("near", ()):
+    for one in named_hosts(record):
         if one["host"] == host:
             yield f"rejected: {rejection(one)}"
             yield from (f"held {text}" for text in [held_text(one)] if text)

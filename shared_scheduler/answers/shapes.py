@@ -30,6 +30,7 @@ class RecordEntry(TypedDict):
     hosts: NotRequired[list[str]]
     reasons: NotRequired[dict[str, int]]
     near: NotRequired[list[dict[str, Any]]]
+    rejected: NotRequired[list[dict[str, Any]]]
     missing: NotRequired[dict[str, list[int]]]
     source: NotRequired[str]
     asked: NotRequired[dict[str, Any]]

@@ -14,7 +14,8 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.opening import open_named
 from shared_scheduler.records.recorder import Recorder
 from shared_scheduler.records.store import Store
+from shared_scheduler.records.told_reasons import TRIED
 from shared_scheduler.records.unfinished import placed_lately, unfinished
 from shared_scheduler.release import release
 from shared_scheduler.service.comparisons import Comparisons
@@ -99,6 +101,10 @@ COLLECT_AFTER = (20_000, 20, 20)
 NEAR_MAX = 5
 #: Refusals whose hosts are listed, because that reads every host again.
 EXPLANATIONS_PER_S, EXPLANATIONS_BURST = 5.0, 20.0
+#: Rejected hosts that the record of a placed server lists; if there are more, it lists none.
+REJECTED_MAX = 8
+#: The largest cloud whose records of placed servers list rejected hosts: all of its hosts are read again.
+REJECTED_OF_MAX = 64
 
 
 class RunningScheduler:
@@ -138,6 +144,7 @@ class RunningScheduler:
         self._recent = Recent()
         self._askers = Askers()
         self._explanations = TokenBucket(EXPLANATIONS_PER_S, EXPLANATIONS_BURST)
+        self._explanations_of_placed = TokenBucket(EXPLANATIONS_PER_S, EXPLANATIONS_BURST)
         self._admin = self._admin_server()
         self._is_loaded = False
         self._sync = self._connect(self._placement)
@@ -298,7 +305,8 @@ class RunningScheduler:
             if self._metrics is not None:
                 self._metrics.observe(outcome.record)
             if self.recorder:
-                self.recorder.add(entries.entry(outcome.record, self._name, at_s, self._near(outcome)))
+                near, rejected = self._near(outcome), self._rejected(outcome)
+                self.recorder.add(entries.entry(outcome.record, self._name, at_s, near, rejected))
         except Exception:
             LOG.exception("Request %s is decided, but not recorded", outcome.request.request_id)
 
@@ -310,6 +318,30 @@ class RunningScheduler:
             return self.engine.inspect(lambda core: self._near_now(core, outcome.request))
         except DecisionError:
             return entries.NOTHING_NEAR
+
+    def _rejected(self, outcome: Answer | Fail) -> entries.Near:
+        """The hosts that were rejected for one server that was placed, if they are few and this is rare."""
+        record = outcome.record
+        counts = record.decisions[-1] if record.decisions and not record.failure else None
+        if counts is None or len(record.answer) != 1 or counts.hosts > REJECTED_OF_MAX:
+            return entries.NOTHING_NEAR
+        left = {code: count for code, count in counts.reasons.items() if code != TRIED}
+        few = 0 < sum(left.values()) <= REJECTED_MAX
+        if not few or not self._explanations_of_placed.take(time.monotonic()):
+            return entries.NOTHING_NEAR
+        used = {*record.answer[0][:1], *(one.host for one in record.attempts)}
+        try:
+            found = self.engine.inspect(lambda core: self._rejected_now(core, outcome.request, used))
+        except DecisionError:
+            return entries.NOTHING_NEAR
+        same = Counter(one.code for one in found.hosts) == left  # other hosts may have changed since
+        return found if same else entries.NOTHING_NEAR
+
+    def _rejected_now(self, core: SchedulerCore, request: Request, used: Set[str]) -> entries.Near:
+        """``used``: hosts that were selected or tried, whose room the claim has changed."""
+        now_s, found = self.engine.clock(), explain(self.decider, request, each_max=REJECTED_MAX)
+        hosts = [one for one in found.listed if one.code and one.host not in used]
+        return entries.Near(hosts, {}, {one.node: origin(core, one.node, now_s) for one in hosts})
 
     def _near_now(self, core: SchedulerCore, request: Request) -> entries.Near:
         now_s, found = self.engine.clock(), explain(self.decider, request, each_max=NEAR_MAX)

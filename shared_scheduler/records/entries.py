@@ -45,8 +45,11 @@ class Near:
 NOTHING_NEAR = Near()
 
 
-def entry(record: DecisionRecord, scheduler: str, at_s: float, near: Near = NOTHING_NEAR) -> dict[str, Any]:
-    """The record that stores keep.  ``at_s``: when the decision was made, in seconds since 1970.
+def entry(
+    record: DecisionRecord, scheduler: str, at_s: float, near: Near = NOTHING_NEAR, rejected: Near = NOTHING_NEAR
+) -> dict[str, Any]:
+    """The record that stores keep.  ``at_s``: when the decision was made, in seconds since 1970.  ``rejected``: the
+    hosts that were rejected for a server that was placed.
 
     ``hosts`` are those of the answer and those that were tried; ``reasons`` are those of the last decision.
     """
@@ -62,6 +65,7 @@ def entry(record: DecisionRecord, scheduler: str, at_s: float, near: Near = NOTH
         "reason": record.text,
         "reasons": dict(record.decisions[-1].reasons) if record.decisions else {},
         "near": near.entries(),
+        "rejected": rejected.entries(),
         "missing": {code: list(span) for code, span in near.missing.items()},
         "asked": record.asked,
         "decisions": [{**_fields(one), "best": list(map(_fields, one.best))} for one in record.decisions],

@@ -15,6 +15,8 @@ SIDE = {"hosts": [str], "error": str}
 HELD = {"servers": int, "pending": int, "amounts": {str: int},
         "largest": [{"server": str, "amounts": {str: int}, "pending": bool, "project_id": str}]}  # fmt: skip
 BEST = {"host": str, "weight": NUMBER, "epoch": int, "sequence": int, "shares": {str: NUMBER}}
+NEAR = {"host": str, "code": str, "detail": dict, "epoch": int, "sequence": int, "source": str,
+        "age_s": (*NUMBER, type(None)), "held": HELD}  # fmt: skip
 #: The types of fields that commands use; a record may have fewer fields, and others.  A tuple: one of these types; a
 #: list: all entries are like this; a mapping from ``str``: all values are like this.
 SHAPE: Mapping[str, Any] = {
@@ -25,13 +27,12 @@ SHAPE: Mapping[str, Any] = {
     "attempts": [{"host": str, "outcome": str, "detail": dict,
                   "verdict_ms": (*NUMBER, type(None)), "write_ms": (*NUMBER, type(None)), "after_decisions": int,
                   "held": HELD}],
-    "near": [{"host": str, "code": str, "detail": dict, "epoch": int, "sequence": int, "source": str,
-              "age_s": (*NUMBER, type(None)), "held": HELD}],
+    "near": [NEAR], "rejected": [NEAR],
     "missing": {str: [NUMBER]}, "source": str, "answer": [[str]],
     "ours": SIDE, "stock": SIDE, "epoch": int, "sequence": int, "increments": int,
 }  # fmt: skip
 #: fields of an entry of a list without which it is none
-REQUIRED = {"attempts": ("host", "outcome"), "near": ("host", "code", "detail")}
+REQUIRED = {"attempts": ("host", "outcome"), "near": ("host", "code", "detail"), "rejected": ("host", "code", "detail")}
 
 
 def read_record(text: bytes | str) -> dict[str, Any] | None:

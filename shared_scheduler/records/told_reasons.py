@@ -36,6 +36,11 @@ def is_disabled(one: Mapping[str, Any]) -> bool:
     return bool(code == "root_traits" and only)
 
 
+def named_hosts(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The hosts that were rejected and that a record names: some if no host was found, all or none otherwise."""
+    return [*record.get("near", ()), *record.get("rejected", ())]
+
+
 def told_code(one: Mapping[str, Any]) -> str:
     """The reason for one host that was rejected; a filter of Nova by its name."""
     code = str(one["code"])
@@ -84,9 +89,9 @@ def _told(record: Mapping[str, Any], reasons: Mapping[str, int], decision: int) 
         filters = list(islice(_filters_before(record, decision), found[TRIED]))
         found.update(filters)
         found[TRIED] -= len(filters)
-    near = [one for one in record.get("near", ()) if is_disabled(one)]
-    for code, disabled in Counter(str(one["code"]) for one in near).items():
-        named = sum(1 for one in record["near"] if one["code"] == code)
+    near = named_hosts(record)
+    for code, disabled in Counter(str(one["code"]) for one in near if is_disabled(one)).items():
+        named = sum(1 for one in near if one["code"] == code)
         if named == found.get(code):
             found[DISABLED] += disabled
             found[code] -= disabled
