@@ -159,6 +159,33 @@ def test_a_shortage_is_told_of_the_hosts_that_the_record_has_numbers_of(tmp_path
     )
 
 
+def test_hosts_that_are_too_small_are_not_told_as_short_of_what_others_hold(tmp_path: Path) -> None:
+    # given a server of 2000 MB, and one host of four that is large enough, but full
+    small = [near(f"c{number}", MEMORY, asked=2000, used=0, max_unit=size, capacity=size)
+             for number, size in ((2, 1600), (3, 1200), (4, 800))]  # fmt: skip
+    full = near("c1", MEMORY, asked=2000, used=1200, max_unit=2400, capacity=2400)
+    record = refused((0, {MEMORY: 4}), near=[full, *small], missing={MEMORY: [400, 1200]})
+
+    assert told(tmp_path / "r", record).would_help == (
+        "asked 2000 MB of MEMORY_MB; one server gets at most 1600 MB on c2, c3 and c4, even if they are empty",
+        "c1 is short of MEMORY_MB by 800 MB",
+    )
+
+
+def test_a_host_that_the_server_has_to_leave_lacks_nothing(tmp_path: Path) -> None:
+    full = [near(f"c{number}", MEMORY, asked=400, used=800, capacity=800) for number in (1, 2, 3)]
+    record = refused((0, {MEMORY: 3}), near=full, missing={MEMORY: [400, 400]}, asked={"ignore_hosts": ["c1"]})
+
+    assert told(tmp_path / "r", record).would_help == ("c2 and c3 are short of MEMORY_MB by 400 MB",)
+
+
+def test_hosts_without_numbers_are_counted(tmp_path: Path) -> None:
+    full = [near(f"c{number}", MEMORY) for number in (1, 2)]
+    record = refused((0, {MEMORY: 2}), near=full, missing={MEMORY: [400, 400]}, asked={"ignore_hosts": ["c1"]})
+
+    assert told(tmp_path / "r", record).would_help == ("2 hosts are short of MEMORY_MB by 400 MB",)
+
+
 def test_a_claim_that_was_written_and_deleted_is_one_host_that_was_tried() -> None:
     [text] = took(FOUR_FIT)
 
