@@ -10,7 +10,7 @@ from typing import Any
 
 from shared_scheduler.answers.held_room import held_text
 from shared_scheduler.model.services import DISABLED_TRAIT
-from shared_scheduler.records.amounts import NO_ROOM, amount, unit_of
+from shared_scheduler.records.amounts import NO_ROOM, amount, short_by, unit_of
 from shared_scheduler.records.store import AGENT, BUILD, COMPARISON, DECISION, NODE, Record
 from shared_scheduler.records.told_reasons import FILTERED, is_disabled, named_hosts, told_code, told_reasons
 
@@ -85,9 +85,7 @@ def rejection(one: Mapping[str, Any]) -> str:
 def comparison(one: Mapping[str, Any]) -> str:
     """The numbers that rejected a host, and what it lacks."""
     detail, code = one["detail"], str(one["code"])
-    missing = 0
-    if {"asked", "used", "capacity"} <= detail.keys():
-        missing = detail["used"] + detail["asked"] - detail["capacity"]
+    missing = short_by(detail) or 0
     lacks = f"short by {amount(code.removeprefix(NO_ROOM), missing)}" if missing > 0 else ""
     said = IN_THE_CODE if code.startswith(NO_ROOM) else ()
     compared = {name: value for name, value in _numbers(code, detail).items() if name not in said}

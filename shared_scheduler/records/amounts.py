@@ -4,6 +4,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shared_scheduler.records.plain_text import listed
 
 #: units of memory, largest first -> how many MB one of them is
 MB_PER = {"TiB": 1024 * 1024, "GiB": 1024, "MB": 1}
@@ -48,10 +52,25 @@ def span(resource_class: str, least: float, most: float) -> str:
     return first if first == last else f"{first} to {last}"
 
 
+def short_by(detail: Mapping[str, Any]) -> float | None:
+    """How much more than is free was asked of a host, by the numbers that a reason has; None without these."""
+    if not {"asked", "used", "capacity"} <= detail.keys():
+        return None
+    return float(detail["used"] + detail["asked"] - detail["capacity"])
+
+
 def short_of(code: str, hosts: int, least: float, most: float) -> str:
     """What hosts lack that a reason for lack of room has rejected."""
+    return _short_of("1 host is" if hosts == 1 else f"{hosts} hosts are", code, least, most)
+
+
+def named_short_of(code: str, hosts: Sequence[str], least: float, most: float) -> str:
+    """The same of these hosts."""
+    return _short_of(f"{listed(hosts)} {'is' if len(hosts) == 1 else 'are'}", code, least, most)
+
+
+def _short_of(who: str, code: str, least: float, most: float) -> str:
     resource_class = code.removeprefix(NO_ROOM)
-    who = "1 host is" if hosts == 1 else f"{hosts} hosts are"
     return f"{who} short of {resource_class} by {span(resource_class, least, most)}"
 
 

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shared_scheduler.records.amounts import short_of
-from shared_scheduler.records.lasting import too_much_for_empty_hosts
+from shared_scheduler.records.amounts import named_short_of, short_by, short_of
+from shared_scheduler.records.lasting import is_too_small, of_reason, too_much_for, too_much_for_empty_hosts
 from shared_scheduler.records.plain_text import listed
 from shared_scheduler.records.store import Record
 from shared_scheduler.records.told_reasons import is_disabled, placed_before, told_code, told_reasons
@@ -38,21 +38,43 @@ def _shortages(decision: Record) -> Iterator[str]:
     for code, span in decision.get("missing", {}).items():
         if sentence := too_much_for_empty_hosts(decision, code):
             yield sentence
+        elif sentences := list(_of_each_kind(decision, code)):
+            yield from sentences
         elif len(span) == 2:  # a changed record may have any numbers
             yield _shortage(decision, code, span)
+
+
+def _of_each_kind(decision: Record, code: str) -> Iterator[str]:
+    """Hosts that are too small even if they are empty, and others, without those that the server has to leave; nothing
+    if there are no such hosts, or the record has not all numbers."""
+    named = of_reason(decision, code)
+    excluded = decision.get("asked", {}).get("ignore_hosts", ())
+    there = [one for one in named if one["host"] not in excluded]
+    small, large = ([one for one in there if is_too_small(one) is wanted] for wanted in (True, False))
+    lacks = [missing for one in large if (missing := short_by(one["detail"])) is not None]
+    is_complete = len(named) == decision.get("reasons", {}).get(code, 0) and len(lacks) == len(large)
+    if len(large) == len(named) or not is_complete:
+        return
+    if small:
+        yield too_much_for(code, small)
+    if large:
+        yield named_short_of(code, _names(large), min(lacks), max(lacks))
+
+
+def _names(hosts: Iterable[Record]) -> list[str]:
+    return [str(one["host"]) for one in hosts]
 
 
 def _shortage(decision: Record, code: str, span: Any) -> str:
     """The numbers are read after the request.  Its claims have been taken back then, so there are none of a host that
     only they had filled."""
     hosts = decision.get("reasons", {}).get(code, 0)
-    named = [str(one["host"]) for one in decision.get("near", ()) if one["code"] == code]
+    named = _names(of_reason(decision, code))
     text = short_of(code, hosts, *span)
     if not placed_before(decision)[0] or not named or len(named) >= min(hosts, NAMED_MAX):
         return text
     more = hosts - len(named)
-    _, _, rest = short_of(code, len(named), *span).partition(" short of ")
-    who = f"{listed(named)} {'is' if len(named) == 1 else 'are'} short of {rest}"
+    who = named_short_of(code, named, *span)
     them = f"{more} more host{'s' * (more != 1)} had no room beside the servers of this request"
     return f"{who}; {them}, and the record has no numbers of {'it' if more == 1 else 'them'}"
 
@@ -73,7 +95,7 @@ def _group(decision: Record) -> Iterator[str]:
     for code, (one, several, what) in OF_GROUP.items():
         hosts = told.get(code, 0)
         if group and hosts:
-            named = [str(each["host"]) for each in decision.get("near", ()) if told_code(each) == code]
+            named = _names(each for each in decision.get("near", ()) if told_code(each) == code)
             who = listed(named) if len(named) == hosts else f"{hosts} host{'s' * (hosts != 1)}"
             yield f"{who} {one if hosts == 1 else several} {what.format(group, policy)}"
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shared_scheduler.records.amounts import NO_ROOM, too_much
 from shared_scheduler.records.plain_text import listed
@@ -22,7 +23,7 @@ def too_much_for_empty_hosts(decision: Record, code: str) -> str:
 
     It is empty as well if the record has not all hosts of the reason.
     """
-    found = _of_reason(decision, code)
+    found = of_reason(decision, code)
     if len(found) < decision.get("reasons", {}).get(code, 0):
         return ""
     where = "this host, even if it is empty" if len(found) == 1 else f"these {len(found)} hosts, {EVEN_EMPTY}"
@@ -31,23 +32,38 @@ def too_much_for_empty_hosts(decision: Record, code: str) -> str:
 
 def too_much_for_named_hosts(decision: Record, code: str) -> str:
     """The same of those hosts of a reason that are named."""
-    found = _of_reason(decision, code)
-    return _too_much(code, found, f"{listed(str(one['host']) for one in found)}, {EVEN_EMPTY}") if found[1:] else ""
+    found = of_reason(decision, code)
+    return too_much_for(code, found) if found[1:] else ""
 
 
-def _of_reason(decision: Record, code: str) -> list[Record]:
+def too_much_for(code: str, found: Sequence[Record]) -> str:
+    """The same of these hosts."""
+    even = EVEN_EMPTY if found[1:] else "even if it is empty"
+    return _too_much(code, found, f"{listed(str(one['host']) for one in found)}, {even}")
+
+
+def of_reason(decision: Record, code: str) -> list[Record]:
+    """The hosts of a reason that the record names."""
     return [one for one in decision.get("near", ()) if one.get("code") == code]
+
+
+def is_too_small(one: Record) -> bool:
+    """Whether a host has too little room for one server even if it is empty."""
+    limit, asked = _limit(one["detail"]), one["detail"].get("asked")
+    return limit is not None and asked is not None and bool(asked > limit)
+
+
+def _limit(detail: Mapping[str, Any]) -> float | None:
+    return min((detail[name] for name in LIMITS if name in detail), default=None)
 
 
 def _too_much(code: str, found: Sequence[Record], where: str) -> str:
     if not code.startswith(NO_ROOM) or not found:
         return ""
-    details = [one["detail"] for one in found]
-    limits = [min((one[name] for name in LIMITS if name in one), default=None) for one in details]
-    asked = [one.get("asked") for one in details]
-    known = [limit for limit, wanted in zip(limits, asked, strict=True)
-             if limit is not None and wanted is not None and wanted > limit]  # fmt: skip
-    return too_much(code, asked[0], max(known), where) if len(known) == len(found) else ""
+    if not all(map(is_too_small, found)):
+        return ""
+    most = max(limit for one in found if (limit := _limit(one["detail"])) is not None)
+    return too_much(code, found[0]["detail"]["asked"], most, where)
 
 
 def may_pass_later(decision: Record) -> bool:

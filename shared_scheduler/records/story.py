@@ -116,7 +116,12 @@ def _outcome(own: Sequence[Record], later: Sequence[Later]) -> str:
         return "; ".join([_sentence(ends[0], _troubles(own, server, ends[0])), *since])
     active = sum(1 for end in ends if end["result"] == ACTIVE)
     failed = sum(1 for end in ends if end["result"] not in (ACTIVE, PLACED))
-    return f"{len(ends)} servers: {active} active, {failed} failed, {len(ends) - active - failed} placed"
+    counts = {
+        "active": active,
+        "failed": failed,
+        "placed, the end of the build is not known": len(ends) - active - failed,
+    }
+    return f"{len(ends)} servers: " + ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
 def _stays(end: Record, later: Sequence[Later]) -> Iterator[str]:

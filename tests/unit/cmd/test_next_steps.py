@@ -39,7 +39,8 @@ LATER = "  next      fit --flavor m1{} --number 1 shows whether such a server wo
     (refused_by({"no_room:VCPU": 1}, {"asked": 9, "used": 0, "capacity": 8}),
      ["asked 9 of VCPU; one server gets at most 8 on this host, even if it is empty"], []),
     (refused_by({"no_room:MEMORY_MB": 2}, EMPTY, {"asked": 1000, "used": 900, "capacity": 1200}),
-     ["2 hosts are short of MEMORY_MB by 500 MB to 900 MB"], [LATER.format("")]),
+     ["asked 1000 MB of MEMORY_MB; one server gets at most 100 MB on c0, even if it is empty",
+      "c1 is short of MEMORY_MB by 700 MB"], [LATER.format("")]),
     (refused_by({"no_room:MEMORY_MB": 9}, EMPTY),  # the others may be larger
      ["9 hosts are short of MEMORY_MB by 500 MB to 900 MB"], [LATER.format("")]),
     (refused_by({"no_room:VCPU": 1}, {"asked": 2, "used": 8, "capacity": 8}, group=["group-1", "anti-affinity"]),
