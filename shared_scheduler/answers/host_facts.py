@@ -85,12 +85,12 @@ def rejection(one: Mapping[str, Any]) -> str:
 def comparison(one: Mapping[str, Any]) -> str:
     """The numbers that rejected a host, and what it lacks."""
     detail, code = one["detail"], str(one["code"])
+    if is_disabled(one):
+        return str(detail.get("disabled_reason", ""))
     missing = short_by(detail) or 0
     lacks = f"short by {amount(code.removeprefix(NO_ROOM), missing)}" if missing > 0 else ""
     said = IN_THE_CODE if code.startswith(NO_ROOM) else ()
     compared = {name: value for name, value in _numbers(code, detail).items() if name not in said}
-    if is_disabled(one):
-        return str(detail.get("disabled_reason", ""))
     disabled = _disabled(compared)
     return "; ".join(filter(None, [values(_with_units(compared, code.removeprefix(NO_ROOM))), lacks, disabled]))
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from shared_scheduler.answers.next_steps import next_steps
 from shared_scheduler.answers.shapes import Why
@@ -43,8 +43,7 @@ def told(path: Path, name: str, *records: dict[str, Any]) -> Story:
 
 
 def steps(story: Story) -> list[str]:
-    found: Why = story.as_dict()  # type: ignore[assignment]
-    return list(next_steps(found))
+    return list(next_steps(cast(Why, story.as_dict())))
 
 
 BUILT = (decision(1, "a", "c1", "c2"), active(2, "a", "c1", 1))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from shared_scheduler.answers.decision_facts import took
 from shared_scheduler.answers.next_steps import next_steps
@@ -51,8 +51,7 @@ def told(path: Path, record: dict[str, Any]) -> Story:
 
 
 def as_why(story: Story) -> Why:
-    found: Why = story.as_dict()  # type: ignore[assignment]
-    return found
+    return cast(Why, story.as_dict())
 
 
 FULL_ZONE = refused(
