@@ -146,7 +146,7 @@ def test_how_many_servers_of_a_request_had_a_host_is_told(tmp_path: Path) -> Non
     story = told(tmp_path / "r", FOUR_FIT)
 
     assert story.causes == (
-        "4 of 6 servers had a host when server 5 found none, and a request places all or none: "
+        "4 of 6 servers had a host when server 5, s5, found none, and a request places all or none: "
         f"0 of 4 hosts pass; rejected: 4 {MEMORY}",
     )
 
@@ -194,4 +194,4 @@ def test_a_claim_that_was_written_and_deleted_is_one_host_that_was_tried() -> No
 def test_a_request_whose_decisions_are_not_all_kept_does_not_tell_how_many_had_a_host(tmp_path: Path) -> None:
     story = told(tmp_path / "r", {**FOUR_FIT, "timings_ms": {"total": 5.0, "decisions": 90.0}})
 
-    assert story.causes == (f"0 of 4 hosts pass; rejected: 4 {MEMORY}; tried: c1 deleted",)
+    assert story.causes == (f"0 of 4 hosts pass; rejected: 4 {MEMORY}; tried: c1 deleted for s1",)
