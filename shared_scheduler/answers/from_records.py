@@ -18,6 +18,7 @@ from shared_scheduler.answers.shapes import HostEvent, Reasons, RecordEntry, Why
 from shared_scheduler.records.joined_ends import lacks_asker, with_askers
 from shared_scheduler.records.moments import moment
 from shared_scheduler.records.order import in_order
+from shared_scheduler.records.short_names import short_names
 from shared_scheduler.records.store import (
     ACTIVE,
     BUILD,
@@ -90,8 +91,9 @@ def server_and_host(store: Store, name: str, host: str) -> ServerAndHost | None:
     if story is None:
         return None
     found = [
-        WhyNot(at=one["at"], request_id=one.get("request_id", ""), text=text, source="record")
-        for one in story.records for text in facts(one, host)
+        WhyNot(at=one["at"], request_id=one.get("request_id", ""), instance=short_names(one).get(fact.server, ""),
+               text=fact.text, source="record")
+        for one in story.records for fact in facts(one, host)
     ]  # fmt: skip
     decisions = (one for one in reversed(story.records) if one.get("kind") == DECISION and name in names_of(one))
     return ServerAndHost(story.outcome, found, next(decisions, None))
@@ -228,8 +230,9 @@ def _events(same: Sequence[Record], host: str) -> Iterator[HostEvent]:
     first, last = same[0], same[-1]
     request_id, instances = first.get("request_id", ""), list(first.get("instances", ()))
     again = f" ({len(same)} times until {moment(last['at'])})" if len(same) > 1 and first.get("kind") == NODE else ""
-    for text in facts(first, host):
-        yield HostEvent(at=first["at"], request_id=request_id, instances=instances, text=text + again)
+    for fact in facts(first, host):
+        servers = [fact.server] if fact.server else instances
+        yield HostEvent(at=first["at"], request_id=request_id, instances=servers, text=fact.text + again)
 
 
 def reasons(store: Store, since_at: float, until_at: float) -> Reasons:

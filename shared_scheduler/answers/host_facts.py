@@ -6,11 +6,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from shared_scheduler.answers.held_room import held_text
 from shared_scheduler.model.services import DISABLED_TRAIT
 from shared_scheduler.records.amounts import NO_ROOM, amount, short_by, unit_of
+from shared_scheduler.records.short_names import server_of, short_names
 from shared_scheduler.records.store import AGENT, BUILD, COMPARISON, DECISION, NODE, Record
 from shared_scheduler.records.told_reasons import FILTERED, is_disabled, named_hosts, told_code, told_reasons
 
@@ -146,23 +147,37 @@ def words(texts: Iterable[str]) -> Iterator[str]:
         yield from (word for word, pattern in WORDS.items() if re.search(pattern, text))
 
 
-def facts(record: Record, host: str) -> Iterator[str]:
-    """What a record says of the host, in order; a sentence each."""
-    if record.get("kind") == BUILD:
-        if host in record["hosts"]:
-            yield f"the build on {host} ended: {': '.join(filter(None, [record['result'], record['reason']]))}"
-        return
-    if record.get("kind") == COMPARISON:
-        yield f"ours chose {_named(record['ours'])}, nova-scheduler {_named(record['stock'])}"
-        return
-    if record.get("kind") == NODE:
-        yield change(record)
-        return
+class Fact(NamedTuple):
+    """A sentence about a host.  ``server``: of a request for several, the one that it is about; empty: it is about
+    all of them."""
+
+    text: str
+    server: str = ""
+
+
+def facts(record: Record, host: str) -> Iterator[Fact]:
+    """What a record says of the host, in order."""
     if record.get("kind", DECISION) != DECISION:
-        yield unknown_kind(record)
+        yield from map(Fact, _other_facts(record, host))
         return
     found = [*_decided(record, host), *_rejected(record, host), *_tried(record, host, 0), *_answered(record, host)]
-    yield from found or [_unknown(record, host)]
+    several = short_names(record)
+    yield from (Fact(one.text, one.server if one.server in several else "") for one in found)
+    if not found:
+        yield Fact(_unknown(record, host))
+
+
+def _other_facts(record: Record, host: str) -> Iterator[str]:
+    """Those of a record that is no decision."""
+    if record["kind"] == BUILD:
+        if host in record["hosts"]:
+            yield f"the build on {host} ended: {': '.join(filter(None, [record['result'], record['reason']]))}"
+    elif record["kind"] == COMPARISON:
+        yield f"ours chose {_named(record['ours'])}, nova-scheduler {_named(record['stock'])}"
+    elif record["kind"] == NODE:
+        yield change(record)
+    else:
+        yield unknown_kind(record)
 
 
 def tries(record: Record) -> list[Mapping[str, Any]]:
@@ -206,9 +221,10 @@ def _named(side: Any) -> str:
     return ", ".join(side["hosts"]) or side["error"] or "nothing"
 
 
-def _decided(record: Record, host: str) -> Iterator[str]:
+def _decided(record: Record, host: str) -> Iterator[Fact]:
     for number, counts in enumerate(record["decisions"], 1):
-        yield from _ranked(counts, host)
+        server = server_of(record, counts.get("index", 0))
+        yield from (Fact(text, server) for text in _ranked(counts, host))
         yield from _tried(record, host, number)
 
 
@@ -229,24 +245,26 @@ def _ranked(counts: Mapping[str, Any], host: str) -> Iterator[str]:
         yield f"passed, number {place} by weight {weight} ({state_at(one)}){behind}"
 
 
-def _rejected(record: Record, host: str) -> Iterator[str]:
+def _rejected(record: Record, host: str) -> Iterator[Fact]:
     for one in named_hosts(record):
         if one["host"] == host:
-            yield f"rejected: {rejection(one)}"
-            yield from (f"held {text}" for text in [held_text(one)] if text)
+            yield Fact(f"rejected: {rejection(one)}")
+            yield from (Fact(f"held {text}") for text in [held_text(one)] if text)
 
 
-def _tried(record: Record, host: str, decision: int) -> Iterator[str]:
+def _tried(record: Record, host: str, decision: int) -> Iterator[Fact]:
     for attempt in tries_after(record, decision):
         if attempt["host"] == host:
-            yield f"{'rejected' if attempt['outcome'] == FILTERED else 'tried'}: {outcome(attempt)}"
-            yield from (f"held {text}" for text in [held_text(attempt)] if text)
+            did, server = "rejected" if attempt["outcome"] == FILTERED else "tried", attempt.get("instance", "")
+            yield Fact(f"{did}: {outcome(attempt)}", server)
+            yield from (Fact(f"held {text}", server) for text in [held_text(attempt)] if text)
 
 
-def _answered(record: Record, host: str) -> Iterator[str]:
-    for hosts in record["answer"]:
+def _answered(record: Record, host: str) -> Iterator[Fact]:
+    for index, hosts in enumerate(record["answer"]):
         if host in hosts:
-            yield "selected" if hosts[0] == host else f"alternate of {hosts[0]}"
+            text = "selected" if hosts[0] == host else f"alternate of {hosts[0]}"
+            yield Fact(text, server_of(record, index))
 
 
 def is_of_host(text: str) -> bool:

@@ -76,16 +76,19 @@ class Why(TypedDict):
 
 
 class WhyNot(TypedDict):
-    """One fact about a server and a host.  ``source``: ``record``, or ``table``: that of a running scheduler, now."""
+    """One fact about a server and a host.  ``source``: ``record``, or ``table``: that of a running scheduler, now.
+
+    ``instance``: of a request for several servers, the beginning of the uuid of the one that the fact is about."""
 
     at: float
     request_id: str
+    instance: NotRequired[str]
     text: str
     source: Literal["record", "table"]
 
 
 class HostEvent(TypedDict):
-    """One fact about a host."""
+    """One fact about a host.  ``instances``: the servers that it is about."""
 
     at: float
     request_id: str

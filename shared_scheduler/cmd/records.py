@@ -24,6 +24,7 @@ from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.later_requests import NO_HOST
 from shared_scheduler.records.moments import moment
 from shared_scheduler.records.plain_text import printable
+from shared_scheduler.records.short_names import first_names, short_names
 from shared_scheduler.records.store import (
     BUILD,
     COMPARISON,
@@ -36,7 +37,7 @@ from shared_scheduler.records.store import (
     RecordConditions,
     Store,
 )
-from shared_scheduler.records.story import hosts_by_end
+from shared_scheduler.records.story import hosts_by_end, servers_by_host
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.FAILURES, terms.BUILDS, terms.NODE_CHANGES, terms.AGREEMENT)
@@ -157,6 +158,15 @@ def _hosts(record: Record) -> str:
     if record.get("kind") != DECISION or "answer" not in record:
         return ",".join(record.get("hosts", ()))
     selected, others = hosts_by_end(record)
-    told = [f"{end}: {','.join(hosts)}" for end, hosts in others.items()]
+    told = [f"{end}: {_with_servers(record, hosts)}" for end, hosts in others.items()]
     brackets = f"({'; '.join(told)})" if told else ""
-    return " ".join(filter(None, [",".join(selected), brackets]))
+    return " ".join(filter(None, [_with_servers(record, selected), brackets]))
+
+
+def _with_servers(record: Record, hosts: Sequence[str]) -> str:
+    """The hosts; of a request for several servers, each with its servers."""
+    names, of = short_names(record), servers_by_host(record)
+    if not names:
+        return ",".join(hosts)
+    servers = [(host, [names.get(server, server) for server in of.get(host, ())]) for host in hosts]
+    return ", ".join(f"{host} for {first_names(found)}" if found else host for host, found in servers)

@@ -2,7 +2,7 @@
 """Shows what the records say of a host, oldest first: snapshots, increments and gaps of its state, claims
 and their verdicts, answers, and ends of builds.  With --nova, it also shows what Nova did on the host
 with these servers, for example their deletion.  A line is one fact; a record may have several.  A line
-names the first server of a request; --format json has all.
+about a whole request names the first of its servers; --format json has all.
 
 The exit code is 0 if there is a record of the host, 1 if there is none, and 2 if the records cannot be read.
 """

@@ -27,6 +27,7 @@ from shared_scheduler.cmd import nova_events, record_stores
 from shared_scheduler.records.moments import moment, second
 from shared_scheduler.records.order import in_order
 from shared_scheduler.records.plain_text import listed, printable
+from shared_scheduler.records.short_names import server_of, short_names
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DATABASES, DECISION, PLACED, Record, Store
 from shared_scheduler.records.told_reasons import FILTERED, told_decisions, told_text
 
@@ -125,8 +126,10 @@ def _decision(record: Record) -> Iterator[str]:
     yield from (f"  limited   {'; '.join(texts)}" for texts in [list(limits(record["asked"]))] if texts)
     if record.get("result", PLACED) != PLACED:
         yield f"  failed    {record['result']}: {told_text(record)}"
+    names = short_names(record)
     for counts, numbers in told_decisions(record):
-        yield f"  decided   {passed(counts)}" + (f" ({len(numbers)} times)" if len(numbers) > 1 else "")
+        name = names.get(server_of(record, counts.get("index", 0)), "")
+        yield f"  decided   {name}{': ' * bool(name)}{passed(counts)}" + f" ({len(numbers)} times)" * (len(numbers) > 1)
         if counts["best"]:
             yield "  weights   " + "; ".join(_weights(counts))
         for number in numbers:
@@ -176,8 +179,9 @@ def _rejected(reasons: Any) -> str:
 
 
 def _attempts(record: Record, decision: int) -> Iterator[str]:
+    names = short_names(record)
     for attempt in tries_after(record, decision):
-        yield _attempt(attempt)
+        yield _attempt(attempt, names.get(attempt.get("instance", ""), ""))
         yield from _held(attempt)
 
 
@@ -187,11 +191,13 @@ def _held(host: Any) -> Iterator[str]:
         yield f"  held      {host['host']}: {text}"
 
 
-def _attempt(attempt: Any) -> str:
+def _attempt(attempt: Any, server: str) -> str:
+    """``server``: its short name, if the request has several."""
     times = {"verdict": attempt["verdict_ms"], "write": attempt["write_ms"]}
     took = ", ".join(f"{name} {value:.1f} ms" for name, value in times.items() if value is not None)
     did = "rejected" if attempt["outcome"] == FILTERED else "tried"
-    return f"  {did:8}  {attempt['host']}: {'; '.join(filter(None, [outcome(attempt), took]))}"
+    where = f"{server} on {attempt['host']}" if server else attempt["host"]
+    return f"  {did:8}  {where}: {'; '.join(filter(None, [outcome(attempt), took]))}"
 
 
 #: order of what has the same time: Nova begins a build after the decision, and the end of a build follows

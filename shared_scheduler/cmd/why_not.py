@@ -94,7 +94,8 @@ def _lines(args: argparse.Namespace, outcome: str, found: Sequence[WhyNot], rema
     yield printable(f"{args.id} and host {args.host}: {outcome}")
     for one in found:
         when = "now, " if one["source"] == "table" else ""
-        request = f"{one['request_id']}: " if one["request_id"] and one["request_id"] != args.id else ""
-        yield printable(f"{moment(one['at'])}  {request}{when}{one['text']}")
+        request = one["request_id"] if one["request_id"] != args.id else ""
+        about = ", ".join(filter(None, [request, one.get("instance")]))
+        yield printable(f"{moment(one['at'])}  {about}{': ' * bool(about)}{when}{one['text']}")
     yield from map(printable, filter(None, remarks))
     yield from terms.explained(host_facts.words(one["text"] for one in found), *TERMS)

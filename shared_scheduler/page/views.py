@@ -26,6 +26,7 @@ from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.moments import iso, second
 from shared_scheduler.records.plain_text import printable
+from shared_scheduler.records.short_names import server_of, short_names
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NODE, PLACED
 from shared_scheduler.records.story import WRITTEN, hosts_by_end
 from shared_scheduler.records.told_reasons import FILTERED, told_decisions, told_text
@@ -64,10 +65,11 @@ class Views:
                                    places=enumerate, capitalize_first=_capitalized, counts_first=counts_first,
                                    held=held_text, code=code_of, comparison=comparison, outcome_parts=outcome_parts,
                                    lag=lag, why_not=why_not, told_decisions=told_decisions, told_text=told_text,
+                                   short_names=short_names,
                                    limits=decision_facts.limits, took=decision_facts.took)  # fmt: skip
         self._jinja.globals.update(GOOD=GOOD, BUILD=BUILD, DECISION=DECISION, FILTERED=FILTERED, KINDS=KINDS,
                                    is_failure=is_failure, tries_after=tries_after, hosts_by_end=hosts_by_end,
-                                   LATE_S=LATE_S, RESOURCES=RESOURCES)  # fmt: skip
+                                   server_of=server_of, LATE_S=LATE_S, RESOURCES=RESOURCES)  # fmt: skip
         self.pages: Mapping[str, Callable[[Fields], str]] = {
             "/": self._fleet, "/records": self._records, "/reasons": self._reasons, "/why": self._why,
             "/host": self._host,

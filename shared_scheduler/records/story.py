@@ -10,7 +10,7 @@ nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from shared_scheduler.records.lacking import NAMED_MAX, lacking
 from shared_scheduler.records.later_requests import NO_HOST, Followed, Later, followed, own_records
 from shared_scheduler.records.order import in_order
 from shared_scheduler.records.plain_text import listed
+from shared_scheduler.records.short_names import server_of, servers_of, short_names
 from shared_scheduler.records.store import (
     ACTIVE,
     BUILD,
@@ -187,6 +188,17 @@ def hosts_by_end(decision: Record) -> tuple[list[str], dict[str, list[str]]]:
     return selected, {end: hosts for end, hosts in named.items() if hosts}
 
 
+def servers_by_host(decision: Record) -> dict[str, list[str]]:
+    """Host -> the servers that were placed there; of a host without any, those for which it was tried."""
+    placed: dict[str, list[str]] = {}
+    for server, hosts in zip(servers_of(decision), decision.get("answer", ()), strict=False):
+        placed.setdefault(str(next(iter(hosts), "")), []).append(server)
+    tried: dict[str, list[str]] = {}
+    for one in decision.get("attempts", ()):
+        tried.setdefault(one["host"], []).append(one.get("instance", ""))
+    return {host: list(dict.fromkeys(servers)) for host, servers in {**tried, **placed}.items()}
+
+
 def _ended(decision: Record, server: str, is_wanted: Callable[[str], bool]) -> list[str]:
     """The hosts that have a try with such an outcome, and none that succeeded."""
     tries = [one for one in decision.get("attempts", ()) if server in ("", one.get("instance", server))]
@@ -262,9 +274,10 @@ def _refusal(decision: Record) -> str:
     text, reasons = told_text(decision) or decision["result"], told_reasons(decision)
     part = _in_part(decision)
     left_out = (WRITTEN, DELETED) if part else (WRITTEN,)  # all were taken back, because one server found no host
-    ends = [(one["host"], one.get("detail", {}).get("filter", one["outcome"]))
+    names = short_names(decision)
+    ends = [(one["host"], one.get("detail", {}).get("filter", one["outcome"]), _for(names, one.get("instance", "")))
             for one in decision.get("attempts", ()) if one["outcome"] not in left_out]  # fmt: skip
-    tried = [f"{host} {end}" for host, end in ends if end not in reasons]
+    tried = [f"{host} {end}{of}" for host, end, of in ends if end not in reasons]
     ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
     rejected = [f"{count} {code}" for code, count in ordered]
     missing = sorted({name for one in decision.get("near", ()) for name in one["detail"].get("missing", ())})
@@ -278,8 +291,13 @@ def _in_part(decision: Record) -> str:
     had, failed = placed_before(decision) if decision["result"] in NO_HOST else (0, 0)
     if not had:
         return ""
-    of = len(decision.get("instances", ()))
-    return f"{had} of {of} servers had a host when server {failed} found none, and a request places all or none: "
+    of, name = len(decision.get("instances", ())), short_names(decision).get(server_of(decision, failed - 1))
+    which = f"server {failed}" + (f", {name}," if name else "")
+    return f"{had} of {of} servers had a host when {which} found none, and a request places all or none: "
+
+
+def _for(names: Mapping[str, str], server: str) -> str:
+    return f" for {names[server]}" if server in names else ""
 
 
 def _first(names: Sequence[str]) -> str:

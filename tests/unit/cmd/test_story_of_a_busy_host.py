@@ -11,6 +11,7 @@ import pytest
 
 from shared_scheduler.cmd import manage
 from shared_scheduler.core.effects import NodeChange, RecordNode
+from shared_scheduler.decision.explain import ExplainedHost
 from shared_scheduler.nova import instance_actions
 from shared_scheduler.records import entries
 from shared_scheduler.records.json_lines import JsonLines
@@ -39,10 +40,12 @@ def snapshot(at_s: float) -> dict[str, Any]:
     return entries.node_entry(RecordNode("c1", NodeChange.SNAPSHOT, 3, 1, 0, cause=""), "sched1", at_s)
 
 
-def test_a_line_names_the_first_of_many_servers(story: Any) -> None:
-    # given a request for six servers
+def test_a_line_about_a_whole_request_names_the_first_of_its_servers(story: Any) -> None:
+    # given a request for six servers that found no host
     servers = tuple(f"server-{number}" for number in range(6))
-    decided = entries.entry(record(servers, attempts=(), answer=(("c1",),) * 6), "sched1", BEGIN_S)
+    full = entries.Near([ExplainedHost("n1", "c1", "no_room:VCPU", {}, epoch=3, sequence=4)])
+    failed = record(servers, attempts=(), decisions=(), answer=(), failure="no_valid_host", text="no host")
+    decided = entries.entry(failed, "sched1", BEGIN_S, full)
 
     lines = story([decided]).partition("\nWords:")[0].splitlines()
 

@@ -243,7 +243,7 @@ def test_a_placed_server_is_recorded_with_the_few_hosts_that_were_rejected(
         assert record["near"] == []
     first = {one["host"]: one["code"] for one in records[0]["rejected"]}
     assert first == {"cmp1": "no_room:VCPU"}
-    assert next(facts(records[0], "cmp1")).startswith("rejected: no_room:VCPU (asked 2")
+    assert next(facts(records[0], "cmp1")).text.startswith("rejected: no_room:VCPU (asked 2")
 
 
 def test_a_placed_server_of_a_larger_cloud_is_recorded_without_them(
