@@ -8,8 +8,8 @@ from typing import Any
 
 from shared_scheduler.answers.story_words import PHASES
 from shared_scheduler.records.moments import moment
+from shared_scheduler.records.reason_names import FILTERED
 from shared_scheduler.records.store import Record
-from shared_scheduler.records.told_reasons import FILTERED
 
 #: a trait that a request filter of Nova adds to every request, and a hint that is told with its group
 OF_EVERY_REQUEST, HINT_OF_GROUP = "OWNER_NOVA", "group"

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shared_scheduler.answers.held_room import held_text
-from shared_scheduler.model.services import DISABLED_TRAIT
 from shared_scheduler.records.amounts import NO_ROOM, amount, short_by, unit_of
+from shared_scheduler.records.reason_names import FILTERED, told, told_code, told_outcome
 from shared_scheduler.records.short_names import server_of, short_names
 from shared_scheduler.records.store import AGENT, BUILD, COMPARISON, DECISION, NODE, Record
-from shared_scheduler.records.told_reasons import FILTERED, is_disabled, named_hosts, told_code, told_reasons
+from shared_scheduler.records.told_reasons import named_hosts, told_reasons
 
 #: how the sentence begins that a record tells nothing of a host
 UNNAMED = "this record does not name"
@@ -51,58 +51,31 @@ def _with_units(detail: Mapping[str, Any], resource_class: str) -> dict[str, Any
 
 def outcome(attempt: Mapping[str, Any]) -> str:
     """How a try ended, with the numbers compared; a filter of Nova by its name."""
-    name, told = outcome_parts(attempt)
-    return name + (f" ({told})" if told else "")
+    name, compared = outcome_parts(attempt)
+    return name + (f" ({compared})" if compared else "")
 
 
 def outcome_parts(attempt: Mapping[str, Any]) -> tuple[str, str]:
     """How a try ended, and the numbers compared."""
-    code, found = str(attempt["outcome"]), attempt["detail"]
-    detail = {name: value for name, value in _numbers(code, found).items() if name != "provider"}
-    return _name_of(code, found), values(_with_units(detail, str(detail.get("resource_class", ""))))
-
-
-def code_of(one: Mapping[str, Any]) -> str:
-    """The code of a rejection; a filter of Nova by its name, and a disabled service alike whoever has told it."""
-    return told_code(one)
-
-
-def _name_of(code: str, detail: Mapping[str, Any]) -> str:
-    """The code, or the name of the filter of Nova that stands behind it."""
-    return str(detail.get("filter") or code) if code == FILTERED else code
-
-
-def _numbers(code: str, detail: Mapping[str, Any]) -> dict[str, Any]:
-    """The detail without the name of a filter, which ``_name_of`` gives."""
-    return {name: value for name, value in detail.items() if code != FILTERED or name != "filter"}
+    ended = told(str(attempt["outcome"]), attempt["detail"])
+    detail = {name: value for name, value in ended.detail.items() if name != "provider"}
+    return ended.name, values(_with_units(detail, str(detail.get("resource_class", ""))))
 
 
 def rejection(one: Mapping[str, Any]) -> str:
     """Why a host was rejected: the reason, the numbers compared, what it lacks, and where the numbers came from."""
-    told = "; ".join(filter(None, [comparison(one), origin(one)]))
-    return code_of(one) + (f" ({told})" if told else "")
+    why = "; ".join(filter(None, [comparison(one), origin(one)]))
+    return told_code(one) + (f" ({why})" if why else "")
 
 
 def comparison(one: Mapping[str, Any]) -> str:
     """The numbers that rejected a host, and what it lacks."""
-    detail, code = one["detail"], str(one["code"])
-    if is_disabled(one):
-        return str(detail.get("disabled_reason", ""))
-    missing = short_by(detail) or 0
-    lacks = f"short by {amount(code.removeprefix(NO_ROOM), missing)}" if missing > 0 else ""
-    said = IN_THE_CODE if code.startswith(NO_ROOM) else ()
-    compared = {name: value for name, value in _numbers(code, detail).items() if name not in said}
-    disabled = _disabled(compared)
-    return "; ".join(filter(None, [values(_with_units(compared, code.removeprefix(NO_ROOM))), lacks, disabled]))
-
-
-def _disabled(compared: dict[str, Any]) -> str:
-    """That the service is disabled, which a forbidden trait says; what this tells is taken out of the values."""
-    traits = compared.get("forbidden")
-    if not isinstance(traits, list) or DISABLED_TRAIT not in traits:
-        return ""
-    compared["forbidden"] = [trait for trait in traits if trait != DISABLED_TRAIT]
-    return ": ".join(filter(None, ["its service is disabled", str(compared.pop("disabled_reason", ""))]))
+    reason = told(str(one["code"]), one["detail"])
+    resource_class, missing = reason.name.removeprefix(NO_ROOM), short_by(one["detail"]) or 0
+    lacks = f"short by {amount(resource_class, missing)}" if missing > 0 else ""
+    said = IN_THE_CODE if reason.name.startswith(NO_ROOM) else ()
+    compared = {name: value for name, value in reason.detail.items() if name not in said}
+    return "; ".join(filter(None, [values(_with_units(compared, resource_class)), lacks, reason.service]))
 
 
 def why_not(node: Mapping[str, Any]) -> str:
@@ -182,8 +155,8 @@ def _other_facts(record: Record, host: str) -> Iterator[str]:
 
 def tries(record: Record) -> list[Mapping[str, Any]]:
     """The tries, without those that a filter ended whose numbers the record has among the rejections."""
-    told = {(one["host"], code_of(one)) for one in record.get("near", ())}
-    return [one for one in record.get("attempts", ()) if (one["host"], outcome_parts(one)[0]) not in told]
+    known = {(one["host"], told_code(one)) for one in record.get("near", ())}
+    return [one for one in record.get("attempts", ()) if (one["host"], told_outcome(one)) not in known]
 
 
 def tries_after(record: Record, decision: int) -> Iterator[Mapping[str, Any]]:
@@ -200,12 +173,12 @@ def change(record: Record) -> str:
     """What a record of the state of a host says."""
     state = state_at(record)
     before = f"{record['increments']} increments, then " if record["increments"] else ""
-    told = {
+    texts = {
         "snapshot": f"a snapshot: {state}",
         "resync": f"asked for the messages after its {state}" if record["epoch"] else "asked for its whole state",
         "silent": "its agent is silent: its state is read from the databases",
     }
-    return f"{record['scheduler']}: {before}{told.get(record['result'], record['result'])}"
+    return f"{record['scheduler']}: {before}{texts.get(record['result'], record['result'])}"
 
 
 def known_state(record: Record, host: str) -> tuple[int, int]:
@@ -275,5 +248,5 @@ def is_of_host(text: str) -> bool:
 def _unknown(record: Record, host: str) -> str:
     counts = [f"{count} {code}" for code, count in sorted(told_reasons(record).items())]
     survivors = record["decisions"][-1]["survivors"] if record["decisions"] else 0
-    told = f"{UNNAMED} {host}, so its own reason is not known"
-    return f"{told}; {survivors} host{'s' * (survivors != 1)} passed, rejected: {', '.join(counts) or 'none'}"
+    unnamed = f"{UNNAMED} {host}, so its own reason is not known"
+    return f"{unnamed}; {survivors} host{'s' * (survivors != 1)} passed, rejected: {', '.join(counts) or 'none'}"

@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Any
 
 from shared_scheduler.answers import terms
-from shared_scheduler.answers.host_facts import code_of, rejection
+from shared_scheduler.answers.host_facts import rejection
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, running_schedulers
 from shared_scheduler.cmd.arguments import whole
@@ -27,6 +27,7 @@ from shared_scheduler.decision.what_if import SERVERS_MAX, SIZE_MAX
 from shared_scheduler.records.amounts import short_of
 from shared_scheduler.records.lasting import too_much_for_empty_hosts, too_much_for_named_hosts
 from shared_scheduler.records.plain_text import printable
+from shared_scheduler.records.reason_names import told_code
 from shared_scheduler.records.told_reasons import told_reasons, told_text
 
 #: groups of terms that ``--help`` defines
@@ -150,7 +151,7 @@ def _next(answer: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"  {text}" for text in _lacking(after, code))
     host = (answer.get("asked", {}).get("destination") or {}).get("host", "")
     yield from (f"  {text}" for text in _hosts(after, host))
-    listed = [code_of(one) for one in [*after["refused"], *after["near"]]]
+    listed = [told_code(one) for one in [*after["refused"], *after["near"]]]
     yield from terms.explained([*told_reasons(after), *listed], *TERMS)
 
 

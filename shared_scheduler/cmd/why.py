@@ -27,9 +27,10 @@ from shared_scheduler.cmd import nova_events, record_stores
 from shared_scheduler.records.moments import moment, second
 from shared_scheduler.records.order import in_order
 from shared_scheduler.records.plain_text import listed, printable
+from shared_scheduler.records.reason_names import FILTERED
 from shared_scheduler.records.short_names import server_of, short_names
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DATABASES, DECISION, PLACED, Record, Store
-from shared_scheduler.records.told_reasons import FILTERED, told_decisions, told_text
+from shared_scheduler.records.told_reasons import told_decisions, told_text
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

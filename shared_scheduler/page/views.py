@@ -13,7 +13,7 @@ from markupsafe import Markup
 from shared_scheduler.answers import decision_facts, story_words, terms
 from shared_scheduler.answers.from_records import is_failure
 from shared_scheduler.answers.held_room import held_text
-from shared_scheduler.answers.host_facts import code_of, comparison, lag, origin, outcome_parts, tries_after, why_not
+from shared_scheduler.answers.host_facts import comparison, lag, origin, outcome_parts, tries_after, why_not
 from shared_scheduler.answers.host_facts import words as words_of_facts
 from shared_scheduler.answers.next_steps import end_of_alternates, next_steps, unknown_causes
 from shared_scheduler.answers.shapes import Fleet, FleetHost, Load, Reasons, RecordEntry, Why
@@ -26,10 +26,11 @@ from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.moments import iso, second
 from shared_scheduler.records.plain_text import printable
+from shared_scheduler.records.reason_names import FILTERED, told_code
 from shared_scheduler.records.short_names import server_of, short_names
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NODE, PLACED
 from shared_scheduler.records.story import WRITTEN, hosts_by_end
-from shared_scheduler.records.told_reasons import FILTERED, told_decisions, told_text
+from shared_scheduler.records.told_reasons import told_decisions, told_text
 
 #: Rows of the tables of hosts, and of reasons.
 HOSTS_SHOWN, REASONS_SHOWN, FAILED_SHOWN = 12, 20, 8
@@ -63,7 +64,7 @@ class Views:
         )  # fmt: skip
         self._jinja.filters.update(moment=second, number=_number, iso=iso, percent=_percent, origin=origin,
                                    places=enumerate, capitalize_first=_capitalized, counts_first=counts_first,
-                                   held=held_text, code=code_of, comparison=comparison, outcome_parts=outcome_parts,
+                                   held=held_text, code=told_code, comparison=comparison, outcome_parts=outcome_parts,
                                    lag=lag, why_not=why_not, told_decisions=told_decisions, told_text=told_text,
                                    short_names=short_names,
                                    limits=decision_facts.limits, took=decision_facts.took)  # fmt: skip

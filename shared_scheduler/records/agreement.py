@@ -26,6 +26,7 @@ from enum import StrEnum
 from typing import Any
 
 from shared_scheduler.decision.record import DecisionRecord
+from shared_scheduler.records.reason_names import told
 from shared_scheduler.records.store import COMPARISON, Record, RecordConditions, Store
 
 #: failure codes with which ours says that no host fits
@@ -174,7 +175,7 @@ def _refusal(record: DecisionRecord, node: str, why_refused: Callable[[str], str
     """The reason that the decision recorded for a node, or the present one."""
     for attempt in record.attempts:
         if attempt.node == node:
-            return str(attempt.detail.get("filter") or attempt.outcome)
+            return told(attempt.outcome, attempt.detail).name
     return why_refused(node)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from shared_scheduler.records.amounts import named_short_of, short_by, short_of
 from shared_scheduler.records.lasting import is_too_small, of_reason, too_much_for, too_much_for_empty_hosts
 from shared_scheduler.records.plain_text import listed
+from shared_scheduler.records.reason_names import is_disabled, told_code
 from shared_scheduler.records.store import Record
-from shared_scheduler.records.told_reasons import is_disabled, placed_before, told_code, told_reasons
+from shared_scheduler.records.told_reasons import placed_before, told_reasons
 
 #: Hosts of a reason that a record names.
 NAMED_MAX = 5

@@ -19,6 +19,7 @@ from shared_scheduler.records.lacking import NAMED_MAX, lacking
 from shared_scheduler.records.later_requests import NO_HOST, Followed, Later, followed, own_records
 from shared_scheduler.records.order import in_order
 from shared_scheduler.records.plain_text import listed
+from shared_scheduler.records.reason_names import FILTERED, told_outcome
 from shared_scheduler.records.short_names import server_of, servers_of, short_names
 from shared_scheduler.records.store import (
     ACTIVE,
@@ -32,7 +33,7 @@ from shared_scheduler.records.store import (
     RecordConditions,
     Store,
 )
-from shared_scheduler.records.told_reasons import FILTERED, placed_before, told_reasons, told_text
+from shared_scheduler.records.told_reasons import placed_before, told_reasons, told_text
 
 #: Instances of one request whose records are read; a larger request shows only its own records for the others.
 INSTANCES_MAX = 50
@@ -275,7 +276,7 @@ def _refusal(decision: Record) -> str:
     part = _in_part(decision)
     left_out = (WRITTEN, DELETED) if part else (WRITTEN,)  # all were taken back, because one server found no host
     names = short_names(decision)
-    ends = [(one["host"], one.get("detail", {}).get("filter", one["outcome"]), _for(names, one.get("instance", "")))
+    ends = [(one["host"], told_outcome(one), _for(names, one.get("instance", "")))
             for one in decision.get("attempts", ()) if one["outcome"] not in left_out]  # fmt: skip
     tried = [f"{host} {end}{of}" for host, end, of in ends if end not in reasons]
     ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))

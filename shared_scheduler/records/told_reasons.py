@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reasons of a decision as a reader is told them; the records keep the codes of the stages.
 
-A disabled service is seen in its record, by ``ComputeFilter``, or in Placement as a trait, by ``root_traits``,
-whichever is read first.  Both are told as ``disabled``.
+``reason_names`` names the reason for one host.
 
 Before an instance has no host, Nova's own filters are asked about some hosts that our counterparts rejected.  The next
 decision leaves these hosts out and counts them as ``tried``.  They are told under the filter that rejected them.
@@ -15,38 +14,17 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby, islice
 from typing import Any
 
-from shared_scheduler.model.services import DISABLED_TRAIT
 from shared_scheduler.records.amounts import REJECTED, counts_first
+from shared_scheduler.records.reason_names import DISABLED, FILTERED, is_disabled, told_outcome
 from shared_scheduler.records.store import Record
 
-#: the outcome of a try that a filter of Nova ended before the agent was asked
-FILTERED = "filter"
 #: the reason for a host that was left out, because it was tried before
 TRIED = "tried"
-#: how a disabled service is told
-DISABLED = "disabled"
-
-
-def is_disabled(one: Mapping[str, Any]) -> bool:
-    """Whether a host was rejected only because its service is disabled."""
-    code, detail = one.get("code"), one.get("detail", {})
-    if code == "ComputeFilter":
-        return bool(detail.get("disabled") and detail.get("up") and not detail.get("forced_down"))
-    only = detail.get("forbidden") == [DISABLED_TRAIT] and not (detail.get("missing") or detail.get("none_of"))
-    return bool(code == "root_traits" and only)
 
 
 def named_hosts(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The hosts that were rejected and that a record names: some if no host was found, all or none otherwise."""
     return [*record.get("near", ()), *record.get("rejected", ())]
-
-
-def told_code(one: Mapping[str, Any]) -> str:
-    """The reason for one host that was rejected; a filter of Nova by its name."""
-    code = str(one["code"])
-    if code == FILTERED:
-        return str(one["detail"].get("filter") or code)
-    return DISABLED if is_disabled(one) else code
 
 
 def told_reasons(record: Mapping[str, Any]) -> dict[str, int]:
@@ -111,7 +89,7 @@ def _filters_before(record: Mapping[str, Any], decision: int) -> Iterator[str]:
         if one["outcome"] != FILTERED:
             return
         hosts.add(one["host"])
-        yield str(one["detail"].get("filter") or FILTERED)
+        yield told_outcome(one)
 
 
 def placed_before(record: Record) -> tuple[int, int]:

@@ -77,7 +77,7 @@ def test_errors(ours: str, stock: str, result: Agreement, reason: str) -> None:
 
 
 def test_the_filter_of_nova_that_refused_the_host_is_the_reason() -> None:
-    attempts = (Attempt("server-1", "n9", "host9", "filtered", {"filter": "NUMATopologyFilter"}),)
+    attempts = (Attempt("server-1", "n9", "host9", "filter", {"filter": "NUMATopologyFilter"}),)
 
     found = compared(chosen("n1"), chosen("n9"), attempts=attempts)
 
