@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
-from shared_scheduler.answers.host_facts import origin, rejection
-from shared_scheduler.answers.shapes import Fleet, HostAnswers, Load, WhyNot
+from shared_scheduler.answers.host_facts import origin, rejection, weight_text
+from shared_scheduler.answers.shapes import Fleet, HostAnswer, HostAnswers, Load, WhyNot
 from shared_scheduler.daemon import admin
 from shared_scheduler.decision.what_if import WhatIfError
 from shared_scheduler.records.asked_again import asked_again
@@ -50,10 +50,14 @@ def why_not_now(directory: Path, decision: Record, host: str) -> list[WhyNot]:
     servers = decision["asked"]["instances"]
     found = cast(HostAnswers, admin.ask_first(directory, "hosts", request=request, servers=servers, hosts=[host]))
     head = f"scheduler {found['scheduler']}: "
-    texts = [f"rejected: {rejection(one)}" if one["code"] else f"passes, weight {one['weight']:.4g} ({origin(one)})"
-             for one in found["hosts"]]  # fmt: skip
+    texts = [f"rejected: {rejection(one)}" if one["code"] else _passes(one) for one in found["hosts"]]
     unknown = f"{host} is not in its table; is the name that of a nova-compute service?"
     return [_now(found["at"], decision, head + text) for text in texts or [unknown]]
+
+
+def _passes(one: HostAnswer) -> str:
+    weight = weight_text({"weight": one["weight"], "shares": one["weights"]})
+    return f"passes, weight {weight} ({origin(one)})"
 
 
 def _now(at_s: float, decision: Record, text: str) -> WhyNot:

@@ -203,7 +203,7 @@ def _decided(record: Record, host: str) -> Iterator[Fact]:
 
 def _ranked(counts: Mapping[str, Any], host: str) -> Iterator[str]:
     best: Sequence[Mapping[str, Any]] = counts["best"]
-    weights = [f"{one['weight']:.4g}" for one in best]
+    weights = [_shown(one["weight"]) for one in best]
     equal = weights.count(weights[0]) if weights else 0
     for place, (one, weight) in enumerate(zip(best, weights, strict=True), 1):
         if one["host"] != host:
@@ -211,11 +211,20 @@ def _ranked(counts: Mapping[str, Any], host: str) -> Iterator[str]:
         if counts["survivors"] == 1:
             yield f"passed, as the only one ({state_at(one)})"
             continue
-        if equal > 1 and weight == weights[0]:
-            yield f"passed, one of the best {equal}, each by weight {weight} ({state_at(one)})"
-            continue
-        behind = "" if place == 1 else f"; {best[0]['host']} was the first with {weights[0]}"
-        yield f"passed, number {place} by weight {weight} ({state_at(one)}){behind}"
+        among_best = equal > 1 and weight == weights[0]
+        rank = f"one of the best {equal}," if among_best else f"number {place}"
+        behind = "" if among_best or place == 1 else f"; {best[0]['host']} was the first with {weight_text(best[0])}"
+        yield f"passed, {rank} by weight {weight_text(one)} ({state_at(one)}){behind}"
+
+
+def weight_text(weighed: Mapping[str, Any]) -> str:
+    """The weight of a host, and the part of each weigher as far as it is known."""
+    parts = " + ".join(f"{name} {_shown(part)}" for name, part in weighed.get("shares", {}).items())
+    return " = ".join(filter(None, [_shown(weighed["weight"]), parts]))
+
+
+def _shown(weight: float) -> str:
+    return f"{weight + 0.0:.4g}"  # without the sign of a zero
 
 
 def _rejected(record: Record, host: str) -> Iterator[Fact]:

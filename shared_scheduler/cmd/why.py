@@ -18,7 +18,7 @@ from typing import Any
 from shared_scheduler.answers import from_records, terms
 from shared_scheduler.answers.decision_facts import limits, took
 from shared_scheduler.answers.held_room import held_text
-from shared_scheduler.answers.host_facts import outcome, rejection, tries_after, unknown_kind, values
+from shared_scheduler.answers.host_facts import outcome, rejection, tries_after, unknown_kind, values, weight_text
 from shared_scheduler.answers.next_steps import end_of_alternates, next_steps, unknown_causes
 from shared_scheduler.answers.shapes import FAULT, NovaEvent, Why
 from shared_scheduler.answers.story_words import TERMS, result_of, words
@@ -163,8 +163,7 @@ def _weights(counts: Any) -> Iterator[str]:
         return iter([f"only {counts['best'][0]['host']} passed, so it was not weighed"])
     alike: dict[str, list[str]] = {}
     for one in counts["best"]:
-        shares = " + ".join(f"{name} {share + 0.0:.4g}" for name, share in one.get("shares", {}).items())
-        alike.setdefault(f"{one['weight']:.4g}" + (f" = {shares}" if shares else ""), []).append(one["host"])
+        alike.setdefault(weight_text(one), []).append(one["host"])
     return (f"{listed(hosts)}{' each' * bool(hosts[1:])} {weight}" for weight, hosts in alike.items())
 
 

@@ -633,7 +633,7 @@ def test_hosts_of_equal_weight_are_not_ranked(tmp_path: Path, capsys: pytest.Cap
         return str(json.loads(capsys.readouterr().out)[0]["text"])
 
     state = "(state at epoch 3, sequence 1)"
-    assert told("c3") == told("c1") == f"passed, one of the best 2, each by weight 2 {state}"
+    assert told("c3") == told("c1") == f"passed, one of the best 2, by weight 2 {state}"
     assert told("c4") == f"passed, number 3 by weight 1.5 {state}; c3 was the first with 2"
 
 
