@@ -44,6 +44,7 @@ AS_A_TEST_FINDS_IT: dict[str, Any] = {
     "allocation_conflict_retry_count": 0,
     "placement_app": False,
     "service_down_time_s": CloudSettings().service_down_time_s,
+    "report_interval_s": CloudSettings().report_interval_s,
 }
 COMMAND_TIMEOUT_S = 300
 UNDISTURBED_TRIES_MAX = 10

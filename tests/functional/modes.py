@@ -20,7 +20,7 @@ from tools.laboratory.errors import LabError
 
 #: three computes with room for three servers each
 SLOTS = 9
-USERS = 6
+FEW_USERS, MANY_USERS = 3, 6
 STOP_S = 90.0
 SWITCH_TIMEOUT_S = 240.0
 
@@ -96,7 +96,8 @@ def switch(cloud: Cloud, mode: Mode) -> None:
 class Users:
     """Each user boots a server, waits for its end, and deletes it."""
 
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(self, cloud: Cloud, count: int) -> None:
+        self.count = count
         self.ended: Counter[str] = Counter()
         self.over: list[object] = []
         self.faults: list[object] = []
@@ -104,7 +105,7 @@ class Users:
         self._stopped = threading.Event()
         self._counting = threading.Lock()
         self._door = threading.Lock()
-        self._at_work = threading.Semaphore(USERS)
+        self._at_work = threading.Semaphore(count)
 
     def live(self) -> None:
         while not self._stopped.is_set():
@@ -132,21 +133,21 @@ class Users:
     def away(self) -> Iterator[None]:
         """No user has a request under way."""
         with self._door:
-            for _ in range(USERS):
+            for _ in range(self.count):
                 self._at_work.acquire()
             try:
                 yield
             finally:
-                self._at_work.release(USERS)
+                self._at_work.release(self.count)
 
     def stop(self) -> None:
         self._stopped.set()
 
 
 @contextmanager
-def users(cloud: Cloud) -> Iterator[Users]:
-    """``USERS`` users at work.  When they have left, no server was lost, and no host was ever over-committed."""
-    crowd = Users(cloud)
+def users(cloud: Cloud, count: int = FEW_USERS) -> Iterator[Users]:
+    """So many users at work.  When they have left, no server was lost, and no host was ever over-committed."""
+    crowd = Users(cloud, count)
     failures: list[BaseException] = []
 
     def live() -> None:
@@ -155,7 +156,7 @@ def users(cloud: Cloud) -> Iterator[Users]:
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=live, daemon=True) for _ in range(USERS)]
+    threads = [threading.Thread(target=live, daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()
     try:

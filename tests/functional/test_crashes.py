@@ -19,7 +19,7 @@ AFTER_THE_BROKER_S = 300.0
 
 @pytest.fixture(scope="module", autouse=True)
 def two_schedulers(cloud: Cloud) -> None:
-    cloud_state.begin(cloud, schedulers=2, forked=False)  # the programs, as a supervisor starts them
+    cloud_state.begin(cloud, schedulers=2)
 
 
 @pytest.fixture(autouse=True)

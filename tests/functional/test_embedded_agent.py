@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each nova-compute of a real cloud runs its agent itself; the agent starts and stops with it."""
+"""Each nova-compute of a real cloud runs its agent itself.
+
+``tests/longer/test_embedded_agent.py`` kills and stops a compute: the agent starts and stops with it.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +23,15 @@ AUDIT_S = 10
 SETTLE_S = 180
 
 
-@pytest.fixture(scope="module", autouse=True)
-def embedded(cloud: Cloud) -> None:
+def begin(cloud: Cloud) -> None:
+    """An empty cloud whose nodes are all heard by both schedulers."""
     cloud_state.begin(cloud, schedulers=2, agents="embedded", update_resources_interval_s=AUDIT_S)
-    cloud.add_flavor(LARGE)
-
-
-@pytest.fixture(autouse=True)
-def whole(cloud: Cloud) -> None:
-    cloud.reset()
     cloud_state.wait_fresh(cloud, HOSTS)
 
 
 def test_servers_come_grow_and_move_with_no_agent_beside_nova_compute(cloud: Cloud) -> None:
+    begin(cloud)
+    cloud.add_flavor(LARGE)
     assert cloud.names("agent") == []
     grows, moves_on, _ = cloud.boot(3, parallel=3)
     hosts = cloud.wait_active([grows, moves_on])
@@ -45,32 +44,4 @@ def test_servers_come_grow_and_move_with_no_agent_beside_nova_compute(cloud: Clo
 
     assert cloud.allocations(grows)[str(grown.host)]["MEMORY_MB"] == LARGE.ram_mb
     assert set(cloud.allocations(moves_on)) == {moved.host}
-    cloud_state.assert_consistent(cloud, SETTLE_S)
-
-
-def test_a_killed_compute_gets_no_servers_until_it_has_returned(cloud: Cloud) -> None:
-    cloud.kill("c1")  # its agent with it: whoever asks it gets no answer
-
-    placed = cloud.wait_active(cloud.boot(6, parallel=6))
-    assert sorted(placed.values()) == ["c2"] * 3 + ["c3"] * 3
-
-    cloud.start("c1")
-    cloud_state.wait_fresh(cloud, HOSTS)
-    assert set(cloud.wait_active(cloud.boot(3, parallel=3)).values()) == {"c1"}
-    cloud_state.assert_consistent(cloud, SETTLE_S)
-
-
-def test_one_that_is_stopped_leaves_and_is_heard_when_it_is_back(cloud: Cloud) -> None:
-    before = cloud_state.counter(cloud, "received_leave")
-
-    cloud.stop("c2")
-    cloud.wait(
-        lambda: cloud_state.counter(cloud, "received_leave") == before + 2,
-        "both schedulers to be told",
-        SETTLE_S,
-    )
-
-    cloud.start("c2")
-    cloud_state.wait_fresh(cloud, HOSTS)
-    assert sorted(cloud.wait_active(cloud.boot(9, parallel=3)).values()) == sorted([*HOSTS] * 3)
     cloud_state.assert_consistent(cloud, SETTLE_S)

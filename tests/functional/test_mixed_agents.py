@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agents on some and on none of the computes: the cloud is scheduled either way.
+"""Computes without an agent: the cloud is scheduled either way.
 
-``tests/longer/test_mixed_agents.py`` fills a cloud without agents exactly.
+``tests/longer/test_mixed_agents.py`` fills a cloud exactly that has an agent on some and on none of its computes.
 """
 
 from __future__ import annotations
@@ -10,38 +10,6 @@ import json
 
 from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
-
-
-def test_nodes_without_an_agent_are_scheduled_too(cloud: Cloud) -> None:
-    assert_nodes_without_an_agent_are_scheduled(cloud, agents="1")
-
-
-def assert_nodes_without_an_agent_are_scheduled(cloud: Cloud, agents: str) -> None:
-    """Assert that servers fill them exactly (without any agent: ``tests/longer/test_mixed_agents.py``)."""
-    cloud_state.begin(cloud, schedulers=2, agents=agents)
-    freshness = ["fresh" if agents == "1" else "provisional", "provisional", "provisional"]
-    cloud.wait(
-        lambda: all(
-            [table[host]["freshness"] for host in sorted(table)] == freshness
-            and all(row["choosable"] for row in table.values())
-            for table in cloud_state.tables(cloud).values()
-        ),
-        f"three nodes, {freshness}, in the choice of both schedulers",
-    )
-
-    # one after the other: without agents only Placement stands between two schedulers
-    hosts = [cloud.wait_active(cloud.boot(1))]
-    for _ in range(8):
-        hosts.append(cloud.wait_active(cloud.boot(1)))
-    chosen = sorted(host for placed in hosts for host in placed.values())
-    assert chosen == ["c1"] * 3 + ["c2"] * 3 + ["c3"] * 3
-    assert cloud.overcommit() == {}
-
-    cloud.reset()
-    servers = cloud.boot(6, parallel=3)
-    assert len(cloud.wait_active(servers)) == 6
-    assert cloud.overcommit() == {}
-    cloud_state.assert_consistent(cloud, wait_s=cloud_state.SETTLE_S)
 
 
 def test_an_operator_has_a_host_without_an_agent_read_anew(cloud: Cloud) -> None:

@@ -23,10 +23,11 @@ from tests.functional.private_placement import PrivatePlacement
 from tests.support.keystone_transport import transport_to
 
 WAIT_S = 300.0
-ROUNDS = 15
+ROUNDS = 8
+TRIES_MAX = 60
 HOPELESS_MAX = 5
 SCHEDULERS = 4
-HOSTS, VCPUS = 2, 24
+HOSTS, VCPUS = 2, 16
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,7 @@ def test_placement_alone_over_commits(placement: PrivatePlacement) -> None:
         placement.client.write(write)
 
     overcommitted = 0
-    for _ in range(4 * ROUNDS):
+    for _ in range(TRIES_MAX):
         node = placement.provider(vcpus=1)
         together([lambda node=node: put(node)] * SCHEDULERS)  # type: ignore[misc]
         overcommitted += placement.used(node) > 1

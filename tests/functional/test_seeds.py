@@ -12,10 +12,8 @@ from __future__ import annotations
 from tests.functional import cloud_state
 from tools.laboratory.cloud.bursts import BurstReport, burst
 from tools.laboratory.cloud.cloud import Cloud
-from tools.laboratory.cloud.provisioning import Flavor
 
 HOSTS = {"c1", "c2", "c3"}
-PINNED = Flavor("pinned1", vcpus=1, ram_mb=400, disk_gb=1, extra={"hw:cpu_policy": "dedicated"})
 
 
 def prepare(cloud: Cloud, schedulers: int, **changes: object) -> None:
@@ -51,26 +49,6 @@ def assert_seed_000(cloud: Cloud, schedulers: int) -> None:
     if schedulers == 1:
         assert refusals(cloud) == refused_before
     print(f"seed 000, {schedulers} schedulers: {refusals(cloud) - refused_before} claims refused")
-    cloud_state.assert_consistent(cloud)
-
-
-def test_seed_000_with_pinned_cpus_as_the_slots(cloud: Cloud) -> None:
-    assert_seed_000_with_pinned_cpus(cloud, schedulers=4)
-
-
-def assert_seed_000_with_pinned_cpus(cloud: Cloud, schedulers: int) -> None:
-    """Assert that nine servers fill the pinned CPUs (with one scheduler in ``tests/longer/test_seeds.py``)."""
-    prepare(cloud, schedulers, compute_ram_mb=(8000,), numa_cells=1, cpus_per_cell=1, pcpus_per_cell=3)
-    cloud.add_flavor(PINNED)
-    refused_before = refusals(cloud)
-
-    report = burst(cloud, count=9, group=3, interval_s=0.5, flavor=PINNED.name)
-
-    assert report.states == {"ACTIVE": 9}
-    assert report.per_host == {"c1": 3, "c2": 3, "c3": 3}
-    assert_nothing_came_back(report)
-    if schedulers == 1:
-        assert refusals(cloud) == refused_before
     cloud_state.assert_consistent(cloud)
 
 

@@ -27,14 +27,14 @@ def test_switch_back_and_over_again(cloud: Cloud) -> None:
 
 def test_both_kinds_on_one_topic_lose_no_request_and_do_not_over_commit(cloud: Cloud) -> None:
     # stock schedulers need this option of Placement's beside any other writer (doc/source/admin/placement.rst)
-    cloud_state.begin(cloud, scheduler="both", compute_slots=(6,), allocation_conflict_retry_count=1)
+    cloud_state.begin(cloud, scheduler="both", allocation_conflict_retry_count=1)
     wait_for_two_at_the_topic(cloud)
     before = cloud_state.counter(cloud, "requests_answered")
 
-    servers = cloud.boot(14, parallel=4)
-    assert len(cloud.wait_active(servers)) == 14
+    servers = cloud.boot(8, parallel=4)
+    assert len(cloud.wait_active(servers)) == 8
     ours = cloud_state.counter(cloud, "requests_answered") - before
-    assert 0 < ours < 14, "the topic is shared round robin"
+    assert 0 < ours < 8, "the topic is shared round robin"
     assert cloud.overcommit() == {}
     cloud_state.assert_consistent(cloud)
 
@@ -53,12 +53,12 @@ def recorded(cloud: Cloud) -> set[str]:
 
 
 def test_an_orderly_stop_under_load_loses_nothing(cloud: Cloud) -> None:
-    cloud_state.begin(cloud, schedulers=2, forked=False, compute_slots=(6,))
+    cloud_state.begin(cloud, schedulers=2, forked=False)
     first, _second = cloud.names("scheduler-shared")
-    servers = cloud.boot(6, parallel=6)
+    servers = cloud.boot(4, parallel=4)
     cloud.stop(first)
-    servers += cloud.boot(6, parallel=6)
-    assert len(cloud.wait_active(servers)) == 12
+    servers += cloud.boot(4, parallel=4)
+    assert len(cloud.wait_active(servers)) == 8
     cloud.wait(lambda: set(servers) <= recorded(cloud), "a record of each request that was answered")
     cloud.start(first)
     cloud_state.wait_fresh(cloud, HOSTS)

@@ -45,7 +45,7 @@ def test_a_hundred_switches_and_back_to_stock(cloud: Cloud) -> None:
     try:
         for one in behind:
             one.start()
-        with users(cloud) as crowd:
+        with users(cloud, modes.MANY_USERS) as crowd:
             # when their modes change all the time
             for mode in islice(cycle(ORDER), SWITCHES):
                 switch(cloud, mode)

@@ -123,7 +123,7 @@ def fleet(cloud: Cloud, behind: Behind, tmp_path: Path) -> Fleet:
 
 def test_keys_are_rotated_while_schedulers_are_in_different_modes(cloud: Cloud, fleet: Fleet, behind: Behind) -> None:
     # given users at work, whose requests are decided by ours and by nova-scheduler
-    with users(cloud) as crowd:
+    with users(cloud, modes.MANY_USERS) as crowd:
         wait_for_servers(cloud, crowd, 3)
         fleet.assert_believed(HOSTS[0])
 

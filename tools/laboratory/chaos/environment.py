@@ -17,7 +17,7 @@ SETTINGS: dict[str, Any] = {
     "scheduler": "shared", "schedulers": SCHEDULERS, "computes": COMPUTES, "cells": CELLS, "agents": "all",
     "compute_slots": (SLOTS,), "compute_ram_mb": (), "numa_cells": 0, "hardware_of": {},
     "gpus": 0, "vfs": 0, "update_resources_interval_s": 0, "allocation_conflict_retry_count": 0, "placement_app": False,
-    "service_down_time_s": 20,
+    "service_down_time_s": 20, "report_interval_s": 2,
     "nova_options": {
         "DEFAULT": {"shelved_offload_time": "0", "allow_resize_to_same_host": "true"},
         # a scheduler that was killed restarts while the cloud is busy
@@ -74,7 +74,11 @@ def clear(cloud: Cloud) -> None:
     for zone in ZONES:
         cloud.remove_zone(zone)
     empty(cloud)
-    cloud.up(cells=1, nova_options={}, service_down_time_s=CloudSettings().service_down_time_s)
+    usual = CloudSettings()
+    cloud.up(
+        cells=1, nova_options={}, service_down_time_s=usual.service_down_time_s,
+        report_interval_s=usual.report_interval_s,
+    )  # fmt: skip
 
 
 def empty(cloud: Cloud) -> None:

@@ -66,7 +66,7 @@ class CloudSettings:
     """Concurrency backend of the schedulers."""
     forked: bool = False
     """Fork our schedulers and agents from a process that has imported Nova, like computes. Off: start programs."""
-    report_interval_s: int = 2
+    report_interval_s: int = 5
     service_down_time_s: int = 60
     """Nova's default. On a busy machine a report of a restarted nova-compute was more than 30 s late."""
     update_resources_interval_s: int = 0

@@ -139,7 +139,7 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     add("--vfs", type=int, help="virtual functions of each compute")
     add("--backend", choices=BACKENDS, help="concurrency backend of the schedulers (default threading)")
     add("--report-interval", dest="report_interval_s", type=int, metavar="S",
-        help="[DEFAULT] report_interval (default 2)")  # fmt: skip
+        help="[DEFAULT] report_interval (default 5)")  # fmt: skip
     add("--service-down-time", dest="service_down_time_s", type=int, metavar="S",
         help="[DEFAULT] service_down_time (default 60)")  # fmt: skip
     add("--audit-interval", dest="update_resources_interval_s", type=int, metavar="S",
