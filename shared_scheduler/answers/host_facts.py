@@ -185,8 +185,8 @@ def known_state(record: Record, host: str) -> tuple[int, int]:
     """Epoch and sequence of the newest message of the agent of a host that a record shows; zeros if it shows none."""
     if record.get("kind") == NODE:
         return record["epoch"], record["sequence"]
-    best = [one for counts in record.get("decisions", ()) for one in counts.get("best", ())]
-    shown = [one for one in (*best, *record.get("near", ()), *record.get("attempts", ())) if one["host"] == host]
+    weighed = [one for counts in record.get("decisions", ()) for one in weighed_in(counts)]
+    shown = [one for one in (*weighed, *record.get("near", ()), *record.get("attempts", ())) if one["host"] == host]
     return max(((one.get("epoch", 0), one.get("sequence", 0)) for one in shown), default=(0, 0))
 
 
@@ -215,6 +215,15 @@ def _ranked(counts: Mapping[str, Any], host: str) -> Iterator[str]:
         rank = f"one of the best {equal}," if among_best else f"number {place}"
         behind = "" if among_best or place == 1 else f"; {best[0]['host']} was the first with {weight_text(best[0])}"
         yield f"passed, {rank} by weight {weight_text(one)} ({state_at(one)}){behind}"
+    chosen = counts.get("chosen")
+    if chosen and chosen["host"] == host:
+        behind = f"; {best[0]['host']} was the first with {weight_text(best[0])}" if best else ""
+        yield f"passed and was chosen, by weight {weight_text(chosen)} ({state_at(chosen)}){behind}"
+
+
+def weighed_in(counts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The hosts of a decision whose weights are recorded: the best ones, and the chosen one if it is none of these."""
+    return [*counts.get("best", ()), *([counts["chosen"]] if "chosen" in counts else [])]
 
 
 def weight_text(weighed: Mapping[str, Any]) -> str:

@@ -396,7 +396,7 @@ AGREEMENT = TermGroup(
 STORIES = TermGroup("Lines of a story", "why, why-not and story.", {
     "weights": "Of the hosts that passed, the one with the greatest weight is tried first, unless others weigh nearly "
                "as much: then schedulers that decide at the same time prefer different ones of these. Each weigher of "
-               "Nova adds its part.",
+               "Nova adds its part. Behind chosen stands the host that was chosen, if it is none of the best five.",
     "alternates": "Hosts that nova-conductor tries, in this order, if the build on the selected one fails.",
     "selected": "The scheduler has answered nova-conductor with this host, so the server is built there first.",
     "Success": "Of an event of Nova. nova-compute also ends a build with it that it hands back, so that nova-conductor "

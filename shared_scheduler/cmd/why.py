@@ -164,7 +164,9 @@ def _weights(counts: Any) -> Iterator[str]:
     alike: dict[str, list[str]] = {}
     for one in counts["best"]:
         alike.setdefault(weight_text(one), []).append(one["host"])
-    return (f"{listed(hosts)}{' each' * bool(hosts[1:])} {weight}" for weight, hosts in alike.items())
+    best = [f"{listed(hosts)}{' each' * bool(hosts[1:])} {weight}" for weight, hosts in alike.items()]
+    chosen = [f"chosen: {one['host']} {weight_text(one)}" for one in [counts.get("chosen")] if one]
+    return iter([*best, *chosen])
 
 
 def _asked(asked: Any) -> str:

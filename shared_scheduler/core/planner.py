@@ -156,6 +156,13 @@ NOT_FOR_GOOD = frozenset(
 )
 
 
+def _node_of(plan: Plan) -> str | None:
+    """The node that a plan has chosen, if any."""
+    if isinstance(plan, Selected):
+        return plan.choice.node
+    return plan.node if isinstance(plan, CandidatesWanted) else None
+
+
 def candidates_on(decision: Decision, node: str) -> tuple[Candidate, ...]:
     """The candidates of a root-only request on this host, one for each form that fits the root provider."""
     return tuple(Candidate({node: form.resources}, {"": (node,)}) for form in decision.forms(node) or ())
@@ -203,6 +210,11 @@ class Planner:
         except DecisionError as error:
             return Refusal(str(error), False, bad_request=True)
         state.journal.decided(decision, with_weights=request.dry_run)
+        plan = self._choose(state, request, instance, decision)
+        state.journal.chose(decision, _node_of(plan))
+        return plan
+
+    def _choose(self, state: RequestState, request: Request, instance: InstancePlacement, decision: Decision) -> Plan:
         for refused, node in enumerate(self._tries(state, request, instance, decision)):
             if refused == self._judged_max and state.claims_hosts:
                 return Pause()

@@ -43,12 +43,16 @@ class Journal:
     weights: Mapping[str, float] = field(default_factory=dict)
 
     def decided(self, decision: Decision, with_weights: bool = False) -> None:
-        """Add a decision; its counts are computed now, while the rows are unchanged."""
+        """Count a decision; the attempts that follow are those of it."""
         self.decision_count += 1
         if with_weights and self.decision_count == 1:
             self.weights = decision.weights()
+
+    def chose(self, decision: Decision, node: str | None) -> None:
+        """Add the decision and the node that it has chosen, if any; its counts are computed now, while the rows are
+        unchanged."""
         if len(self.decisions) < DECISIONS_MAX:
-            self.decisions.append(decision.counts())
+            self.decisions.append(decision.counts(node))
 
     def refused_by_judge(self, instance: str, view: HostView, reason: Reason) -> None:
         """Add a host that one of Nova's own filters refused."""

@@ -83,13 +83,25 @@ class Decision:
 
     def best(self, count: int = BEST_MAX) -> tuple[Weighed, ...]:
         """The survivors with the highest weights, regardless of the order in which they are tried."""
+        return self._all_weighed(self._best_places(count))
+
+    def _best_places(self, count: int) -> list[int]:
         table = self._context.table
         first = islice(order(self._weights, self._context.settings, None, None), count)
-        positions = [place for place in first if table.row(int(self._slots[place])) is not None]
-        shares = {name: share.tolist() for name, share in self._shares_at(np.array(positions, dtype=np.intp)).items()}
+        return [place for place in first if table.row(int(self._slots[place])) is not None]
+
+    def _place(self, node: str) -> int | None:
+        """The place of a node among the survivors, whose slots are in order; None if it did not survive."""
+        slot = self._context.table.slot_of(node)
+        place = 0 if slot is None else int(np.searchsorted(self._slots, slot))
+        return place if place < len(self._slots) and self._slots[place] == slot else None
+
+    def _all_weighed(self, places: list[int]) -> tuple[Weighed, ...]:
+        """All at once, because the shares of one host cost nearly as much as those of several."""
+        shares = {name: share.tolist() for name, share in self._shares_at(np.array(places, dtype=np.intp)).items()}
         return tuple(
             self._weighed(place, {name: share[number] for name, share in shares.items()})
-            for number, place in enumerate(positions)
+            for number, place in enumerate(places)
         )
 
     def _weighed(self, place: int, shares: Mapping[str, float]) -> Weighed:
@@ -99,8 +111,8 @@ class Decision:
 
     def weight(self, node: str) -> float | None:
         """The weight of one survivor; None if it did not survive."""
-        found = np.flatnonzero(self._slots == self._context.table.slot_of(node))
-        return float(self._weights[found[0]]) if len(found) else None
+        place = self._place(node)
+        return None if place is None else float(self._weights[place])
 
     def weights(self) -> dict[str, float]:
         """The weight of every survivor, by node."""
@@ -152,15 +164,19 @@ class Decision:
         """Whether a counterpart of one of Nova's filters rejected a host."""
         return not NATIVE_FILTERS.keys().isdisjoint(self.reasons)
 
-    def counts(self) -> DecisionCounts:
-        """The counts of the decision, for its record."""
+    def counts(self, chosen: str | None = None) -> DecisionCounts:
+        """The counts of the decision, for its record; ``chosen``: the node that was chosen."""
         context = self._context
         plain = context.masks.derived(SETTINGS, lambda: plain_settings(context.settings))
         has_key = context.table.aggregates.has_key
         by_aggregates = tuple(name for key, name in MULTIPLIERS if has_key(key))
+        best = self._best_places(BEST_MAX)
+        place = None if chosen is None else self._place(chosen)
+        weighed = self._all_weighed(best if place is None or place in best else [*best, place])
         return DecisionCounts(
-            context.index, self.hosts, self.survivors, dict(self.reasons), self.best(), plain, by_aggregates
-        )
+            context.index, self.hosts, self.survivors, dict(self.reasons), weighed[: len(best)],
+            next(iter(weighed[len(best) :]), None), plain, by_aggregates,
+        )  # fmt: skip
 
     def text(self) -> str:
         """One line for log messages."""

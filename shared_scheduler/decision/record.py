@@ -35,6 +35,8 @@ class DecisionCounts:
     survivors: int
     reasons: Mapping[str, int]
     best: tuple[Weighed, ...] = ()
+    #: the host that was chosen, if it is none of the best: others of nearly the same weight may be preferred
+    chosen: Weighed | None = None
     #: the settings that are not Nova's defaults (``decision_settings.plain_settings``)
     settings: Mapping[str, Any] = field(default_factory=dict)
     #: the multipliers of weighers that the metadata of aggregates may change

@@ -68,7 +68,7 @@ def entry(
         "rejected": rejected.entries(),
         "missing": {code: list(span) for code, span in near.missing.items()},
         "asked": record.asked,
-        "decisions": [{**_fields(one), "best": list(map(_fields, one.best))} for one in record.decisions],
+        "decisions": list(map(_decision_entry, record.decisions)),
         "attempts": [_attempt_entry(one) for one in record.attempts],
         "answer": list(map(list, record.answer)),
         "timings_ms": record.timings_ms,
@@ -78,6 +78,16 @@ def entry(
 def _fields(one: DecisionCounts | Weighed | Attempt | Asker) -> dict[str, Any]:
     """The fields as they are; ``dataclasses.asdict`` copies what they hold, and takes ten times as long."""
     return {name: getattr(one, name) for name in one.__slots__}
+
+
+def _decision_entry(counts: DecisionCounts) -> dict[str, Any]:
+    """A decision; as a rule it has chosen one of the best hosts."""
+    found = {**_fields(counts), "best": list(map(_fields, counts.best))}
+    if counts.chosen is None:
+        del found["chosen"]
+    else:
+        found["chosen"] = _fields(counts.chosen)
+    return found
 
 
 def _attempt_entry(attempt: Attempt) -> dict[str, Any]:

@@ -23,7 +23,7 @@ SHAPE: Mapping[str, Any] = {
     **dict.fromkeys(("kind", "scheduler", "request_id", "global_request_id", "project_id", "user_id"), str),
     "result": str, "reason": str, "reasons": {str: int}, "instances": [str], "hosts": [str],
     "asked": {"instances": [str], "forms": [{"resources": {str: int}}], "user_id": str},
-    "decisions": [{"hosts": int, "survivors": int, "reasons": {str: int}, "best": [BEST]}],
+    "decisions": [{"hosts": int, "survivors": int, "reasons": {str: int}, "best": [BEST], "chosen": BEST}],
     "attempts": [{"host": str, "outcome": str, "detail": dict,
                   "verdict_ms": (*NUMBER, type(None)), "write_ms": (*NUMBER, type(None)), "after_decisions": int,
                   "held": HELD}],

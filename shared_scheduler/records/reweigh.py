@@ -134,9 +134,10 @@ def _heaviest(
     counts: Mapping[str, Any], host: str, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> tuple[str, str]:
     best = counts["best"]
-    pairs = dict(_multipliers(best, before, after))
+    known = [*best, *([counts["chosen"]] if "chosen" in counts else [])]
+    pairs = dict(_multipliers(known, before, after))
     weights = {one["host"]: sum(one["shares"].get(name, 0.0) / old * new for name, (old, new) in pairs.items())
-               for one in best}  # fmt: skip
+               for one in known}  # fmt: skip
     if host not in weights:
         raise CannotReplayError(f"{host} was chosen, but is not among the {len(best)} recorded hosts")
     first = max(weights, key=lambda name: weights[name])

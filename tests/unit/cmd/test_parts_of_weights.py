@@ -22,10 +22,20 @@ RAM, IO = "RAMWeigher", "IoOpsWeigher"
 STATE = "(state at epoch 3, sequence 1)"
 
 
-def decided(*best: tuple[str, float, dict[str, float]], survivors: int = 9) -> dict[str, Any]:
-    weighed = tuple(Weighed("n", host, weight, 3, 1, shares) for host, weight, shares in best)
-    found = record(("server-1",), decisions=(DecisionCounts(0, 9, survivors, {}, weighed),), attempts=(), answer=())
+Best = tuple[str, float, dict[str, float]]
+
+
+def decided(*best: Best, chosen: Best | None = None) -> dict[str, Any]:
+    """The record of a decision of nine hosts."""
+    weighed = tuple(map(_weighed, best))
+    counts = DecisionCounts(0, 9, 9, {}, weighed, None if chosen is None else _weighed(chosen))
+    found = record(("server-1",), decisions=(counts,), attempts=(), answer=())
     return entries.entry(found, "sched1", 1_760_000_000.0)
+
+
+def _weighed(one: Best) -> Weighed:
+    host, weight, shares = one
+    return Weighed("n", host, weight, 3, 1, shares)
 
 
 @pytest.fixture
@@ -72,6 +82,29 @@ def test_a_record_without_parts_has_the_weight_alone(first: Told) -> None:
     assert first(older, "why-not", "server-1", "c2") == (
         f"passed, number 2 by weight 1.25 {STATE}; c1 was the first with 1.5"
     )
+
+
+CHOSEN = decided(("c1", 1.5, {RAM: 1.0, IO: 0.5}), chosen=("c9", 1.45, {RAM: 1.0, IO: 0.45}))
+
+
+def test_a_chosen_host_that_is_none_of_the_best_has_its_weight_too(first: Told) -> None:
+    assert first(CHOSEN, "why-not", "server-1", "c9") == (
+        f"passed and was chosen, by weight 1.45 = RAMWeigher 1 + IoOpsWeigher 0.45 {STATE}; "
+        "c1 was the first with 1.5 = RAMWeigher 1 + IoOpsWeigher 0.5"
+    )
+
+
+def test_why_tells_it_behind_the_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    JsonLines(tmp_path / "r").write([CHOSEN])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    out = capsys.readouterr().out
+    assert "c1 1.5 = RAMWeigher 1 + IoOpsWeigher 0.5; chosen: c9 1.45 = RAMWeigher 1 + IoOpsWeigher 0.45\n" in out
+    assert "Behind chosen stands the host that was chosen" in " ".join(out.split())
+
+
+def test_a_record_has_no_chosen_host_beside_the_best() -> None:
+    assert "chosen" not in APART["decisions"][0]
 
 
 def test_the_words_of_the_line_are_defined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -191,6 +191,18 @@ def test_a_try_stands_behind_its_decision(cloud: Cloud) -> None:
     assert text.index("2 of 3 hosts passed") < first < text.rindex("2 of 3 hosts passed") < second
 
 
+def test_the_chosen_host_stands_behind_the_best(cloud: Cloud) -> None:
+    weights = {"c1": 2, "c9": 1}
+    best, chosen = (Weighed("n", host, weight, shares={"RAMWeigher": weight}) for host, weight in weights.items())
+    counts = DecisionCounts(0, 9, 9, {}, (best,), chosen)
+    placed = record(("s",), request_id="req-4", decisions=(counts,), answer=(("c9",),))
+    cloud.store.write([entries.entry(placed, "controller-1", NOW_S)])
+
+    text = shown(cloud.get("/why?id=req-4")[2])
+
+    assert "Best by weight c1 2 RAMWeigher 2 c9 (chosen) 1 RAMWeigher 1" in text
+
+
 def test_the_end_of_the_alternates_is_told(cloud: Cloud) -> None:
     placed = record(("s",), request_id="req-3", answer=(("c1", "c2"),))
     cloud.store.write([entries.entry(placed, "controller-1", NOW_S), build("s", "c1", NOW_S + 1, NO_ADDRESS),

@@ -35,17 +35,25 @@ def cloud(rng: Random, hosts: int) -> HostTable:
     return table
 
 
-def recorded(table: HostTable, settings: DecisionSettings) -> dict[str, Any]:
-    """The record of a small request, as it is read from a store."""
+def recorded(table: HostTable, settings: DecisionSettings, place: int = 0) -> dict[str, Any]:
+    """The record of a small request, as it is read from a store; ``place``: that of the chosen host by weight."""
     decision = Decider(table, settings).decide(small_request())
-    answer = tuple((node,) for node in list(decision.nodes())[:1])
-    record = DecisionRecord("req-1", asked_of(small_request()), (decision.counts(),), (), answer,
+    answer = tuple((node,) for node in list(decision.nodes())[place : place + 1])
+    counts = decision.counts(next((node for (node,) in answer), None))
+    record = DecisionRecord("req-1", asked_of(small_request()), (counts,), (), answer,
                             "" if answer else "no_valid_host")  # fmt: skip
     return dict(json.loads(json.dumps(entry(record, "sched1", 1000.0))))
 
 
 def again(record: dict[str, Any], **changes: Any) -> Replayed:
     return reweighed(record, plain_settings(replace(EXACT, **changes)))
+
+
+def test_a_chosen_host_that_is_none_of_the_best_is_weighed_again() -> None:
+    replayed = again(recorded(cloud(Random(1), 20), EXACT, place=19), ram_weight_multiplier=2.0)
+
+    assert replayed.verdict == DIFFERS
+    assert f" and {replayed.was[0]} " in replayed.why, "its weight"
 
 
 def test_the_same_settings_choose_the_same_host() -> None:
