@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
+
 import pytest
 
+from shared_scheduler.core.effects import Answer, Choice
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
+from shared_scheduler.decision.record import DecisionRecord
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, Usage, Verdict
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
-from shared_scheduler.sim.workload import FLAVORS, SentRequest, Server, ServerGroup, Workload, make_request
+from shared_scheduler.sim.workload import FLAVORS, SentRequest, Server, ServerGroup, ServerState, Workload, make_request
 from shared_scheduler.sim.world import Sizes, World
 
 FIRST, SECOND = "server-1-0", "server-1-1"
@@ -18,10 +23,15 @@ FIRST, SECOND = "server-1-0", "server-1-1"
 @pytest.fixture
 def world() -> World:
     """A quiet cloud, and a request for two members of one group that shall rather be apart."""
-    made = World(1, Sizes(nodes=1, schedulers=1), Workload(rate_per_s=0.001), NetworkFaults(), SchedulerSettings())
+    return quiet_world(1, GroupPolicy.SOFT_ANTI_AFFINITY)
+
+
+def quiet_world(nodes: int, policy: GroupPolicy) -> World:
+    """A quiet cloud of so many nodes, and a request for two members of one group."""
+    made = World(1, Sizes(nodes=nodes, schedulers=1), Workload(rate_per_s=0.001), NetworkFaults(), SchedulerSettings())
     made.run(1.0)
     request = make_request(1, FLAVORS[0], 2, True, "", 0)
-    group = ServerGroup("group-1", GroupPolicy.SOFT_ANTI_AFFINITY, 1, [FIRST, SECOND])
+    group = ServerGroup("group-1", policy, 1, [FIRST, SECOND])
     servers = tuple(Server(uuid, request.request_id, request.usage, group=group) for uuid in group.members)
     made.users.servers.update({server.uuid: server for server in servers})
     sent = SentRequest(request, made.schedulers[0].name, made.now, made.now + 20.0, servers)
@@ -102,3 +112,72 @@ def test_a_member_that_the_decision_did_not_see_is_a_violation(world: World) -> 
     cast(world, SECOND)
     accept_second(world)
     assert violations(world) == ["soft_anti_affinity"]
+
+
+def go_to(world: World, consumer: str, node: SimNode) -> SentRequest:
+    """The scheduler chooses this node for a member, and knows no other one."""
+    scheduler, server = world.schedulers[0], world.users.servers[consumer]
+    request = replace(world.users.asked["req-1"].request, request_id=f"req-{consumer}", instance_uuids=(consumer,))
+    asked = SentRequest(request, scheduler.name, world.now, world.now + 20.0, (server,))
+    world.users.asked[request.request_id], server.request_id = asked, request.request_id
+    scheduler.core.table.assume(node.node, f"claim-{consumer}", consumer, {}, Usage())
+    give_up(world, consumer)
+    choice = Choice(node.node, node.host, node.node, node.cell, None)
+    asked.outcome = Answer(request, ((choice,),), DecisionRecord(request.request_id, {}))
+    return asked
+
+
+def answer(world: World, asked: SentRequest) -> None:
+    assert isinstance(asked.outcome, Answer)
+    world.checkers.groups.answered(world.schedulers[0], asked, asked.outcome)
+
+
+def build(world: World, consumer: str, node: SimNode) -> None:
+    server = world.users.servers[consumer]
+    write = world.placement.begin_write(consumer, {node.node: {"VCPU": 1}})
+    world.placement.end_write(write)
+    node.build(consumer, server.usage, "", False, lambda _built: None)
+    server.state, server.node, world.living[consumer] = ServerState.LIVES, node.node, server
+
+
+@pytest.fixture
+def soft() -> World:
+    """A cloud of two nodes, with a member that rather has others beside it, and was built on the first one."""
+    world = quiet_world(2, GroupPolicy.SOFT_AFFINITY)
+    node = node_of(world)
+    answer(world, go_to(world, FIRST, node))
+    build(world, FIRST, node)
+    return world
+
+
+def second_of(world: World) -> SimNode:
+    return [*world.nodes.values()][1]
+
+
+def test_a_member_that_goes_elsewhere_than_a_built_one_is_a_violation(soft: World) -> None:
+    answer(soft, go_to(soft, SECOND, second_of(soft)))
+    assert violations(soft) == ["soft_affinity"]
+
+
+def test_a_member_that_begins_to_leave_is_nowhere(soft: World) -> None:
+    # given a member whose move has no answer yet
+    assert soft.scheduled_moves.begin(Random(1))
+    # when another one goes elsewhere, where the first one may follow, and not where it cannot return to
+    answer(soft, go_to(soft, SECOND, second_of(soft)))
+    # then it is right there
+    assert violations(soft) == []
+
+
+def test_a_member_whose_move_fails_was_nowhere_until_then(soft: World) -> None:
+    # given a member that begins to leave while another one is on its way elsewhere
+    asked = go_to(soft, SECOND, second_of(soft))
+    assert soft.scheduled_moves.begin(Random(1))
+    # when the move fails just before the other one is answered
+    (move,) = (one.moved for one in soft.users.asked.values() if one.moved is not None)
+    move(None)
+    answer(soft, asked)
+    # then that one is right there, but one that is asked for later is not
+    assert violations(soft) == []
+    soft.run(0.001)
+    answer(soft, go_to(soft, SECOND, second_of(soft)))
+    assert violations(soft) == ["soft_affinity"]
