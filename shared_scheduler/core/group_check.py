@@ -15,7 +15,8 @@ to move, and shows it until the server has left.
 For affinity, a member that moves is where its own allocations are, as soon as its move was answered: then Nova's record
 of the move names the target.  Until then it is also on the host where Nova has it, and where it stays if its move
 fails.  So the hosts of such members, and of those that hold nothing, are read after the allocations as well.  If the
-move goes on, its own check finds the other member.
+move goes on, its own check finds the other member.  A soft group asks for no such hosts: a member that leaves one
+cannot return to it, and its own decision prefers the others, so who follows it there is alone unless the move fails.
 
 *No two requests whose members break the policy are both answered.*  Proof: assume that both are answered.  Request 1
 wrote at W1, read the members at M1 and their allocations at L1, with W1 < M1 < L1, and its allocations exist until its

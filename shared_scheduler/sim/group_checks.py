@@ -9,7 +9,7 @@ force, or the conductor used an alternate for it, its group is *disturbed* from 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from shared_scheduler.core import effects as ef
@@ -149,14 +149,14 @@ class GroupChecks:
         if group is None or group.disturbed:
             return
         left = {server.node for server in asked.servers if server.state is ServerState.MOVES}
-        apart = sorted(set(self._placed(group)) - set(nodes.values()) - left)
+        apart = sorted(set(self._placed(group).values()) - set(nodes.values()) - left)
         if group.policy == GroupPolicy.AFFINITY:
             together = not apart and len(set(nodes.values())) == 1
             self._check("affinity", together, scheduler.name, asked.request.request_id, nodes, "others on", apart)
         elif group.policy == GroupPolicy.SOFT_AFFINITY:
             known = {uuid: self._knew.get((scheduler.name, uuid)) for uuid in nodes}
             self._went_in_spite_of.update((uuid, there) for uuid, there in known.items() if there)
-            apart = [node for node in apart if self._may_join(group, node, nodes)]
+            apart = [node for node in apart if self._may_join(group, node, nodes, asked.asked_s)]
             first = all(there == frozenset() for there in known.values())
             together = not (apart and first) or self._tried(scheduler, answer, apart) or self._joined(group, nodes)
             together = together or self._hurried(scheduler, asked)
@@ -183,11 +183,20 @@ class GroupChecks:
         settled = any(self._beside.get((scheduler.name, uuid), frozenset()) & went for uuid in yields)
         return beside.isdisjoint(apart) and not settled
 
-    def _may_join(self, group: ServerGroup, node: str, nodes: Mapping[str, str]) -> bool:
-        """Whether some member on this node did not go there in spite of these servers, which its scheduler knew."""
-        own, answered = frozenset(nodes.values()), self._answered
-        there = (uuid for uuid in group.members if answered.get(uuid) == node)
+    def _may_join(self, group: ServerGroup, node: str, nodes: Mapping[str, str], since_s: float) -> bool:
+        """Whether some member on this node did not go there in spite of these servers, which its scheduler knew.
+
+        One that was about to leave, and had no answer yet, is no reason to go there: it cannot return, and its own
+        decision finds these servers.  It stays if its move fails, which nobody could know."""
+        own, placed = frozenset(nodes.values()), self._placed(group)
+        there = (uuid for uuid, where in placed.items() if where == node and not self._was_leaving(uuid, since_s))
         return any(own.isdisjoint(self._went_in_spite_of.get(uuid, ())) for uuid in there)
+
+    def _was_leaving(self, uuid: str, since_s: float) -> bool:
+        """Whether a member that was answered, and is there still, had begun to move at some time since then, without
+        an answer yet."""
+        is_there = self._answered[uuid] == self._world.owners()[uuid].node
+        return is_there and self._world.scheduled_moves.was_undecided(uuid, since_s)
 
     def _joined(self, group: ServerGroup, nodes: Mapping[str, str]) -> bool:
         """Whether these servers are beside another one that was answered: they cannot be beside all."""
@@ -202,20 +211,20 @@ class GroupChecks:
             return
         rack_of = self._world.rack_of
         counts = Counter(dict.fromkeys(map(rack_of, self._world.nodes), 0))
-        counts.update(map(rack_of, self._placed(group)))
+        counts.update(map(rack_of, self._placed(group).values()))
         most = max(counts[rack_of(node)] for node in nodes)
         holds = most - min(counts.values()) <= group.max_skew
         self._check("spread", holds, scheduler.name, asked.request.request_id, nodes, dict(counts), group.max_skew)
 
     def _check_without_agents(self, scheduler: SimScheduler, group: ServerGroup, nodes: set[str]) -> None:
         """Nodes that never had an agent: schedulers read Placement before they answer."""
-        placed = list(self._placed(group))
+        placed = list(self._placed(group).values())
         for node in sorted(nodes):
             if not self._world.nodes[node].lives:
                 few = placed.count(node) <= group.max_server_per_host
                 self._check("anti_affinity", few, scheduler.name, group.uuid, placed.count(node), "times on", node)
 
-    def _placed(self, group: ServerGroup) -> Iterator[str]:
-        """The nodes of the members that were answered and still exist."""
+    def _placed(self, group: ServerGroup) -> dict[str, str]:
+        """The members that were answered and still exist, and their nodes."""
         owners, answered = self._world.owners(), self._answered
-        return (answered[uuid] for uuid in group.members if uuid in answered and owners[uuid].state in PLACED)
+        return {uuid: answered[uuid] for uuid in group.members if uuid in answered and owners[uuid].state in PLACED}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,8 @@ GIVES_UP_AFTER_S = 1.001
 
 @dataclass(slots=True, eq=False)
 class ScheduledMove:
-    """One move.  ``is_over``: the conductor has heard an answer, or has given up.  ``has_target``: with a host."""
+    """One move.  ``is_over``: the conductor has heard an answer, or has given up.  ``has_target``: with a host.
+    ``failed_s``: when the source had its server again."""
 
     server: Server
     move_type: str
@@ -40,6 +42,7 @@ class ScheduledMove:
     source: SimNode
     is_over: bool = False
     has_target: bool = False
+    failed_s: float = inf
 
 
 class ScheduledMoves:
@@ -69,6 +72,11 @@ class ScheduledMoves:
         """Whether the move of a server has no answer with a host, and may never have one."""
         move = self._moves.get(consumer)
         return move is not None and not move.has_target
+
+    def was_undecided(self, consumer: str, since_s: float) -> bool:
+        """Whether a server was about to leave its host at some time since then, by a move that has got no host."""
+        move = self._moves.get(consumer)
+        return move is not None and not move.has_target and move.failed_s >= since_s
 
     def begin(self, rng: Random) -> bool:
         """Begin to move some server, and half of the time another member of its group as well; False if there is none
@@ -178,4 +186,4 @@ class ScheduledMoves:
             self._world.agenda.work(AGAIN_S, self._stay, move)
             return
         move.source.stay(move.server.uuid)
-        move.server.state = ServerState.LIVES
+        move.server.state, move.failed_s = ServerState.LIVES, self._world.now
