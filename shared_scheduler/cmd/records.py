@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 from shared_scheduler.answers import from_records, terms
 from shared_scheduler.answers.host_facts import change
@@ -20,10 +21,10 @@ from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, record_stores
 from shared_scheduler.cmd.arguments import WHEN_HELP, when, whole
 from shared_scheduler.cmd.record_stores import NOT_FOUND
-from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.later_requests import NO_HOST
 from shared_scheduler.records.moments import moment
 from shared_scheduler.records.plain_text import printable
+from shared_scheduler.records.reason_names import told_outcome
 from shared_scheduler.records.short_names import first_names, short_names
 from shared_scheduler.records.store import (
     BUILD,
@@ -38,9 +39,12 @@ from shared_scheduler.records.store import (
     Store,
 )
 from shared_scheduler.records.story import hosts_by_end, servers_by_host
+from shared_scheduler.records.told_reasons import WRITTEN, told_reasons, told_text
 
 #: groups of terms that ``--help`` defines
-TERMS = (terms.FAILURES, terms.BUILDS, terms.NODE_CHANGES, terms.AGREEMENT)
+RESULTS = (terms.FAILURES, terms.BUILDS, terms.NODE_CHANGES, terms.AGREEMENT)
+REASONS = (terms.REASONS, terms.NOT_CHOOSABLE, terms.ATTEMPTS)
+TERMS = (*RESULTS, *REASONS)
 #: Said after the records of one result, because a reader may look for all failures.
 OTHER_RESULTS = f"--result failed shows builds; a request without a host has the result {' or '.join(sorted(NO_HOST))}"
 COLUMNS = ("at", "kind", "request", "servers", "result", "hosts", "reason")
@@ -58,7 +62,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--project", default="", metavar="ID")
     parser.add_argument("--host", default="", metavar="HOST", help="selected, tried, or built on")
     parser.add_argument("--result", default="", metavar="RESULT", help="for example placed, no_valid_host, failed")
-    parser.add_argument("--reason", default="", metavar="TEXT", help="a reason for hosts, or part of the text")
+    parser.add_argument(
+        "--reason",
+        default="",
+        metavar="TEXT",
+        help="part of the text, or of a reason for hosts: as it is told (disabled), or by its code (root_traits)",
+    )
     parser.add_argument("--since", type=when, metavar="TIME", help=WHEN_HELP)
     parser.add_argument("--until", type=when, metavar="TIME", help="in the same forms")
     parser.add_argument("--follow", action="store_true", help="go on with new records")
@@ -86,10 +95,23 @@ def _nothing(args: argparse.Namespace, store: Store) -> int:
         print(f"records: {record_stores.NO_RECORDS}", file=sys.stderr)
         return NOT_FOUND
     more = f"; {OTHER_RESULTS}" if args.result == FAILED else ""
-    if args.result and not any(args.result in group.terms for group in TERMS):
+    if args.result and not any(args.result in group.terms for group in RESULTS):
         more = f"; {printable(args.result)!r} is no result that --help lists"
+    more += _unknown(args.reason)
     print(f"records: no record meets all conditions; {record_stores.ONLY_NEWEST}{more}", file=sys.stderr)
     return NOT_FOUND
+
+
+def _unknown(reason: str) -> str:
+    """That this is no name of a reason, and which are; empty if it is one, or part of one, or a text of several words.
+
+    The filters of a site are not known."""
+    names = [*(name for group in REASONS for name in group.terms), *terms.OF_FILTERS]
+    word = reason.partition(":")[0]
+    if not word or " " in word or word.endswith("Filter") or any(word in name for name in names):
+        return ""
+    like = ", ".join(get_close_matches(word, names)) or f"{', '.join(terms.REASONS.terms)} and others that --help lists"
+    return f"; {printable(reason)!r} is no name of a reason; these are: {like}"
 
 
 def _wanted(args: argparse.Namespace, since_s: float | None) -> RecordConditions:
@@ -144,12 +166,20 @@ def _row(record: Record, asked: str) -> list[str]:
 
 
 def _reason(record: Record, asked: str) -> str:
-    """The text of the reason, and the counted reasons that a question asked for, unless the text has them."""
-    text = counts_first(record.get("reason", ""))
-    matching = sorted((code, count) for code, count in record.get("reasons", {}).items() if asked and asked in code)
-    counted = (f"{count} {code}" for code, count in matching)
+    """The text of the reason, and the other reasons that a question asked for, unless the text has them."""
+    text = told_text(record) if record.get("reason") else ""
+    reasons = {**record.get("reasons", {}), **told_reasons(record)} if asked else {}
+    counted = (f"{count} {code}" for code, count in sorted(reasons.items()) if asked in code)
     missing = ", ".join(one for one in counted if f" {one}" not in f" {text}")
-    return "; ".join(filter(None, [text, f"rejected: {missing}" if missing else ""]))
+    tried = ", ".join(f"{one['host']} {told_outcome(one)}" for one in _tries(record, asked))
+    parts = {"rejected": missing, "tried": tried}
+    return "; ".join(filter(None, [text, *(f"{name}: {part}" for name, part in parts.items() if part)]))
+
+
+def _tries(record: Record, asked: str) -> list[Record]:
+    """The tries that ended for a reason that a question asked for."""
+    ended = [one for one in record.get("attempts", ()) if one["outcome"] != WRITTEN]
+    return [one for one in ended if asked and (asked in told_outcome(one) or asked in one["outcome"])]
 
 
 def _hosts(record: Record) -> str:

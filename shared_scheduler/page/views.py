@@ -22,15 +22,14 @@ from shared_scheduler.page.fleet_map import RESOURCES, VIEWS, fleet_map, free_sh
 from shared_scheduler.page.queries import Fields, NotRecordedError, PageQuestions
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.phases import ASKING, WindowPhase
-from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.moments import iso, second
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.reason_names import FILTERED, told_code
 from shared_scheduler.records.short_names import server_of, short_names
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NODE, PLACED
-from shared_scheduler.records.story import WRITTEN, hosts_by_end
-from shared_scheduler.records.told_reasons import told_decisions, told_text
+from shared_scheduler.records.story import hosts_by_end
+from shared_scheduler.records.told_reasons import WRITTEN, told_decisions, told_text
 
 #: Rows of the tables of hosts, and of reasons.
 HOSTS_SHOWN, REASONS_SHOWN, FAILED_SHOWN = 12, 20, 8
@@ -63,7 +62,7 @@ class Views:
             trim_blocks=True, lstrip_blocks=True, finalize=_plain,
         )  # fmt: skip
         self._jinja.filters.update(moment=second, number=_number, iso=iso, percent=_percent, origin=origin,
-                                   places=enumerate, capitalize_first=_capitalized, counts_first=counts_first,
+                                   places=enumerate, capitalize_first=_capitalized,
                                    held=held_text, code=told_code, comparison=comparison, outcome_parts=outcome_parts,
                                    lag=lag, why_not=why_not, told_decisions=told_decisions, told_text=told_text,
                                    short_names=short_names, weighed_in=weighed_in,

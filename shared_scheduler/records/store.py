@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from shared_scheduler.records.errors import RecordRefused
+from shared_scheduler.records.told_reasons import reason_names
 
 Record = Mapping[str, Any]
 
@@ -44,7 +45,8 @@ SECONDS_PER_DAY = 86_400
 class RecordConditions:
     """Conditions on records; one that is empty or None is always met.
 
-    ``reason`` is part of the text of the reason, or of one of the reasons for which hosts were rejected.  ``since_s``
+    ``reason`` is part of the text of the reason, or of one of the reasons for which hosts were rejected, by its code or
+    as it is told (``told_reasons.py``).  ``since_s``
     and ``until_s`` are seconds since 1970, both included.  ``names``: a record has one of them.
     """
 
@@ -155,8 +157,8 @@ def marks_of(record: Record) -> Iterator[str]:
 
 
 def reasons_of(record: Record) -> list[str]:
-    """The text of the reason, and the reasons for which hosts were rejected."""
-    return [text for text in (record.get("reason"), *record.get("reasons", ())) if text]
+    """The text of the reason, and the reasons for which hosts were rejected, by their codes and as they are told."""
+    return list(dict.fromkeys(text for text in (record.get("reason"), *reason_names(record)) if text))
 
 
 def reasons_text(record: Record) -> str:

@@ -33,12 +33,10 @@ from shared_scheduler.records.store import (
     RecordConditions,
     Store,
 )
-from shared_scheduler.records.told_reasons import placed_before, told_reasons, told_text
+from shared_scheduler.records.told_reasons import WRITTEN, placed_before, told_reasons, told_text
 
 #: Instances of one request whose records are read; a larger request shows only its own records for the others.
 INSTANCES_MAX = 50
-#: the outcome of a try that succeeded
-WRITTEN = "written"
 #: the outcome of a claim that was taken back after it was written
 DELETED = "deleted"
 #: outcomes of tries that no host has refused: it gave no answer in time, or the claim or the write was not wanted

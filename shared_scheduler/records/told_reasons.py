@@ -16,8 +16,9 @@ from typing import Any
 
 from shared_scheduler.records.amounts import REJECTED, counts_first
 from shared_scheduler.records.reason_names import DISABLED, FILTERED, is_disabled, told_outcome
-from shared_scheduler.records.store import Record
 
+#: the outcome of a try that succeeded
+WRITTEN = "written"
 #: the reason for a host that was left out, because it was tried before
 TRIED = "tried"
 
@@ -33,6 +34,15 @@ def told_reasons(record: Mapping[str, Any]) -> dict[str, int]:
     decisions = record.get("decisions", ())
     last = len(decisions) if decisions and decisions[-1].get("reasons") == reasons else 0
     return _told(record, reasons, last)
+
+
+def reason_names(record: Mapping[str, Any]) -> Iterator[str]:
+    """The codes and the names of the reasons for which hosts were rejected or refused; some more than once."""
+    yield from record.get("reasons", ())
+    yield from told_reasons(record)
+    for one in record.get("attempts", ()):
+        if one["outcome"] != WRITTEN:
+            yield from (one["outcome"], told_outcome(one))
 
 
 def told_text(record: Mapping[str, Any]) -> str:
@@ -92,7 +102,7 @@ def _filters_before(record: Mapping[str, Any], decision: int) -> Iterator[str]:
         yield told_outcome(one)
 
 
-def placed_before(record: Record) -> tuple[int, int]:
+def placed_before(record: Mapping[str, Any]) -> tuple[int, int]:
     """How many servers of a request had a host when another one found none, and the number of that one, from 1; zeros
     if the record does not show it."""
     decisions = record.get("decisions", ())
