@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``story`` of a host with many records reads about as many as it prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared_scheduler.cmd import manage
+from shared_scheduler.core.effects import NodeChange, RecordNode
+from shared_scheduler.nova import instance_actions
+from shared_scheduler.records import entries
+from shared_scheduler.records.json_lines import JsonLines
+from shared_scheduler.records.store import Record, RecordConditions
+from tests.unit.cmd.test_screens_for_newcomers import BEGIN_S, placed
+
+MINUTE_S = 60.0
+
+
+def changed(number: int, at_s: float, change: NodeChange = NodeChange.SNAPSHOT) -> dict[str, Any]:
+    return entries.node_entry(RecordNode("c1", change, 3, number, number % 3, cause=""), "sched1", at_s)
+
+
+def server(number: int) -> str:
+    return f"server-{number:04}"
+
+
+def busy(records: int) -> list[dict[str, Any]]:
+    """A server a minute, and the state of the host behind it."""
+    moments = [(number, BEGIN_S + MINUTE_S * number) for number in range(records // 2)]
+    each = ([placed(server(number), number + 2, at_s, "c1"), changed(number, at_s + 9)] for number, at_s in moments)
+    return [one for both in each for one in both]
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records each question to the store has found."""
+    found, last = [], JsonLines.last
+
+    def counted(self: JsonLines, count: int, wanted: RecordConditions) -> list[Record]:
+        records = last(self, count, wanted)
+        found.append(len(records))
+        return records
+
+    monkeypatch.setattr(JsonLines, "last", counted)
+    return found
+
+
+@pytest.mark.parametrize("more", [[], ["--nova"]])
+def test_few_lines_take_few_records(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    read: list[int],
+    more: list[str],
+) -> None:
+    deleted = {"at": BEGIN_S + 400 * MINUTE_S, "request_id": "req-9", "instance": server(380), "action": "delete",
+               "event": "compute_terminate_instance", "host": "c1", "result": "Success", "details": ""}  # fmt: skip
+    monkeypatch.setattr(instance_actions, "read", lambda files, servers: [deleted] * (server(380) in servers))
+    JsonLines(tmp_path / "r").write(busy(800))
+    words = ["story", "c1", "--last", "5", "--format", "json", *more, "--records", str(tmp_path / "r")]
+
+    assert manage.main(words) == 0
+
+    lines = json.loads(capsys.readouterr().out)
+    assert len(lines) == 5 and lines[-1 - len(more)]["text"].startswith("sched1: ")
+    assert [one["instances"] for one in lines if "Nova, delete" in one["text"]] == [[server(380)]] * len(more)
+    assert sum(read) <= (400 if more else 60)
