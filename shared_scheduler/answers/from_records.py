@@ -22,7 +22,9 @@ from shared_scheduler.records.short_names import short_names
 from shared_scheduler.records.store import (
     ACTIVE,
     BUILD,
+    DATABASES,
     DECISION,
+    DISORDER_MAX_S,
     FAILED,
     FOUND_MAX,
     NODE,
@@ -42,6 +44,8 @@ COUNTED_MAX = 5_000
 DECISIONS_MAX = 1_000
 #: Servers of a project whose ends ``last`` looks for, the newest ones.
 SERVERS_MAX = 2_000
+#: Records of a host that ``story`` reads for a line that is wanted, and how many times as many if these are too few.
+READ_PER_LINE, READ_AGAIN = 2, 4
 #: The longest time between a decision and the end of its build that ``last`` takes into account.
 BUILD_MAX_S = 3_600.0
 #: An end that Nova keeps in whole seconds may seem to be this much earlier than its decision.
@@ -137,12 +141,46 @@ def story(store: Store, host: str, count: int, span: RecordConditions = ALWAYS) 
     """The newest ``count`` facts that the records tell of a host, oldest first; those that a scheduler repeats are one.
 
     ``span``: since when and until when; its other conditions are not read."""
+    return story_with_servers(store, host, count, 0, span)[0]
+
+
+def story_with_servers(
+    store: Store, host: str, count: int, servers: int, span: RecordConditions = ALWAYS
+) -> tuple[list[HostEvent], list[str]]:
+    """The story of a host, and the newest ``servers`` servers that it names, in all of its facts, the newest first.
+
+    No more is read than this takes: one fact more, because the first one depends on what was before it."""
+    read = READ_PER_LINE * count
+    while True:
+        found, since_s = _newest_of_host(store, host, min(read, FOUND_MAX), span)
+        part = span if since_s is None else replace(span, since_s=since_s)
+        found += _as_alternate(store, host, found, count, part)
+        events = _events_of(store, host, found)
+        named = list(dict.fromkeys(server for one in reversed(events) for server in one["instances"]))
+        if since_s is None or (len(events) > count and len(named) >= servers):
+            return events[-count:], named[:servers]
+        read *= READ_AGAIN
+
+
+def _newest_of_host(store: Store, host: str, read: int, span: RecordConditions) -> tuple[list[Record], float | None]:
+    """Of each name of a host the newest ``read`` records, and since when they are all; None if none is left out.
+
+    A record is stored a while after its time, and the end of a build that databases have told may be much older."""
     names = (host_name(host), near_name(host))
-    of_host = [one for name in names for one in store.last(FOUND_MAX, replace(span, names=frozenset({name})))]
-    of_host += _as_alternate(store, host, of_host, count, span)
-    found = [record for _, record in in_order(of_host)]
+    each = [store.last(read, replace(span, names=frozenset({name}))) for name in names]
+    left_out = [records for records in each if len(records) == read < FOUND_MAX]
+    if not left_out:
+        return [one for records in each for one in records], None
+    oldest = (min((one["at"] for one in records if one.get("source") != DATABASES), default=float("inf"))
+              for records in left_out)  # fmt: skip
+    since_s = max(oldest) + DISORDER_MAX_S
+    return [one for records in each for one in records if one["at"] >= since_s], since_s
+
+
+def _events_of(store: Store, host: str, records: Sequence[Record]) -> list[HostEvent]:
+    found = [record for _, record in in_order(records)]
     known = with_askers_of(store, cast(list[RecordEntry], with_projects(store, found)))
-    return list(_with_increments(_repeated(cast(list[Record], known)), host))[-count:]
+    return list(_with_increments(_repeated(cast(list[Record], known)), host))
 
 
 def _as_alternate(store: Store, host: str, known: Sequence[Record], count: int, span: RecordConditions) -> list[Record]:

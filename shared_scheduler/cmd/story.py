@@ -22,6 +22,7 @@ from shared_scheduler.cmd import nova_events, printed_tables, record_stores
 from shared_scheduler.cmd.arguments import WHEN_HELP, when, whole
 from shared_scheduler.records.moments import moment
 from shared_scheduler.records.store import BUILD, FOUND_MAX, RecordConditions, Store
+from shared_scheduler.records.story import INSTANCES_MAX
 
 #: groups of terms that ``--help`` defines
 TERMS = HOST_TERMS
@@ -72,9 +73,8 @@ def _found(args: argparse.Namespace, store: Store) -> list[HostEvent]:
     span = _span(args)
     if not args.nova:
         return from_records.story(store, args.host, args.last, span)
-    found = from_records.story(store, args.host, FOUND_MAX, span)
-    builds = from_records.last(store, FOUND_MAX, RecordConditions(BUILD, host=args.host, since_s=args.since))
-    novas = [one for one in _of_nova(args, found, builds) if span.accepts({"at": one["at"]})]
+    found, servers = from_records.story_with_servers(store, args.host, args.last, INSTANCES_MAX, span)
+    novas = [one for one in _of_nova(args, store, servers) if span.accepts({"at": one["at"]})]
     return _in_order_of_time(found, novas)[-args.last :]
 
 
@@ -82,13 +82,13 @@ def _row(one: HostEvent) -> list[str]:
     return [moment(one["at"]), one["request_id"], printed_tables.first_of(one["instances"]), one["text"]]
 
 
-def _of_nova(args: argparse.Namespace, found: Sequence[HostEvent], builds: Sequence[RecordEntry]) -> list[HostEvent]:
-    """What Nova did on the host with the servers that the records name, the newest servers first; ``builds``: the ends
-    of builds there.
+def _of_nova(args: argparse.Namespace, store: Store, servers: Sequence[str]) -> list[HostEvent]:
+    """What Nova did on the host with these servers.
 
-    :raises RecordsError: when Nova's databases cannot be read
+    :raises RecordsError: when the records or Nova's databases cannot be read
     """
-    servers = (server for one in reversed(found) for server in one["instances"])
+    wanted = RecordConditions(BUILD, host=args.host, since_s=args.since, names=frozenset(servers))
+    builds = from_records.last(store, FOUND_MAX, wanted) if servers else []
     return [
         HostEvent(at=one["at"], request_id=one["request_id"], instances=[one["instance"]], text=_text(one, builds))
         for one in nova_events.read(args, servers) if one["host"] == args.host

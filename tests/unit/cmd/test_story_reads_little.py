@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
+from shared_scheduler.answers import from_records
 from shared_scheduler.cmd import manage
 from shared_scheduler.core.effects import NodeChange, RecordNode
 from shared_scheduler.nova import instance_actions
 from shared_scheduler.records import entries
 from shared_scheduler.records.json_lines import JsonLines
-from shared_scheduler.records.store import Record, RecordConditions
+from shared_scheduler.records.store import DATABASES, Record, RecordConditions
+from tests.unit.cmd.test_questions_to_records import build
 from tests.unit.cmd.test_screens_for_newcomers import BEGIN_S, placed
 
 MINUTE_S = 60.0
@@ -69,3 +72,23 @@ def test_few_lines_take_few_records(
     assert len(lines) == 5 and lines[-1 - len(more)]["text"].startswith("sched1: ")
     assert [one["instances"] for one in lines if "Nova, delete" in one["text"]] == [[server(380)]] * len(more)
     assert sum(read) <= (400 if more else 60)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_printed_does_not_depend_on_what_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Given a story with repetitions, builds, ends that were found late, and other hosts, in a random order of time."""
+    rng, records, at_s = Random(seed), list[dict[str, Any]](), BEGIN_S
+    for number in range(120):
+        at_s += rng.choice([0.5, 30.0, 300.0, 3000.0])
+        change = rng.choice([NodeChange.RESYNC, NodeChange.SNAPSHOT, NodeChange.SILENT])
+        late = {**build("c1", at_s - rng.choice([10.0, 2000.0]), "", server(number - 1)), "source": DATABASES}
+        records += [rng.choice([placed(server(number), number, at_s, "c1"), changed(number // 4, at_s, change), late])]
+    store = JsonLines(tmp_path / "r")
+    store.write(records)
+
+    told = {count: from_records.story(store, "c1", count) for count in (1, 3, 10, 40, 200)}
+
+    monkeypatch.setattr(from_records, "READ_PER_LINE", 1000)
+    assert told == {count: from_records.story(store, "c1", count) for count in told}
