@@ -365,6 +365,19 @@ BUILDS = TermGroup("Ends of builds", "why, why-not, records and story: the resul
     "failed": "nova-compute could not build the server. The reason is its error, with the errors that caused it.",
 })  # fmt: skip
 
+RECORD_COLUMNS = TermGroup("Columns of records", "records: the table of records last.", {
+    "at": "When the decision was made, the build ended, or the change of the node was seen, in UTC.",
+    "kind": "What is recorded. decision: a request was decided; build: a build on a node ended; node: what a scheduler "
+            "knows of a host has changed; comparison: mode shadow has compared an answer with that of nova-scheduler.",
+    "request": "Id of the request in Nova's logs and instance actions; empty for a node.",
+    "servers": "The server; of a request for several, the first one and the number of the others.",
+    "result": "How it ended; the words are defined below.",
+    "hosts": "Of a decision the selected hosts, and in brackets those that refused, that a filter rejected, or that "
+             "were tried otherwise; of the others the host of the build or of the node.",
+    "reason": "Why it failed: the text of the failure with the number of hosts that each reason rejected, or the error "
+              "of nova-compute; of a node, its last message. With --reason also what matches it of other records.",
+})  # fmt: skip
+
 NODE_CHANGES = TermGroup("Changes of the state of a node", "records: the result of a record of kind node; story.", {
     "snapshot": "The whole state of the node has arrived from its agent.",
     "resync": "The scheduler has asked the agent for its whole state, or for messages that are missing.",
@@ -459,7 +472,7 @@ OWN = ("agent", "claim")
 #: in the order of the glossary page
 GROUPS = (
     GENERAL, FRESHNESS, NOT_CHOOSABLE, COLUMNS, READS, FOREIGN_CHANGES, REASONS, ATTEMPTS, FAILURES, BUILDS, SOURCES,
-    NODE_CHANGES, AGREEMENT, STORIES, COUNTERS, TOP, PAGE, RESYNCS,
+    RECORD_COLUMNS, NODE_CHANGES, AGREEMENT, STORIES, COUNTERS, TOP, PAGE, RESYNCS,
 )  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists the last records: decisions of the schedulers, comparisons of mode shadow, and ends of builds on the nodes.
 
-All conditions must be met.  ``--follow`` goes on with new records until it is interrupted.  The exit
-code is 0 if there is such a record, 1 if there is none, and 2 if the records cannot be read.
+The columns and their words are defined below.  All conditions must be met.  ``--follow`` goes on with new
+records until it is interrupted.  The exit code is 0 if there is such a record, 1 if there is none, and 2 if
+the records cannot be read.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from shared_scheduler.records.told_reasons import WRITTEN, told_reasons, told_te
 #: groups of terms that ``--help`` defines
 RESULTS = (terms.FAILURES, terms.BUILDS, terms.NODE_CHANGES, terms.AGREEMENT)
 REASONS = (terms.REASONS, terms.NOT_CHOOSABLE, terms.ATTEMPTS)
-TERMS = (*RESULTS, *REASONS)
+TERMS = (terms.RECORD_COLUMNS, *RESULTS, *REASONS)
 #: Said after the records of one result, because a reader may look for all failures.
 OTHER_RESULTS = f"--result failed shows builds; a request without a host has the result {' or '.join(sorted(NO_HOST))}"
 COLUMNS = ("at", "kind", "request", "servers", "result", "hosts", "reason")

@@ -68,6 +68,10 @@ def test_the_columns_of_status_are_defined() -> None:
     assert set(status.FOREIGN_COLUMNS) == terms.FOREIGN_CHANGES.terms.keys()
 
 
+def test_the_columns_of_records_are_defined() -> None:
+    assert list(terms.RECORD_COLUMNS.terms) == list(records.COLUMNS)
+
+
 def test_the_reasons_of_a_decision_are_defined() -> None:
     placement = {
         candidates.ROOT_TRAITS, candidates.TRAITS, candidates.AGGREGATES, candidates.IN_TREE,
