@@ -52,6 +52,7 @@ class Workload:
     topologies: float = 0.0  # requests for NUMA cells, large pages or devices
     build_fails: float = 0.02
     grouped: float = 0.0  # requests for members of a server group
+    policies: tuple[GroupPolicy, ...] = (*GroupPolicy,)  # of the server groups
     spread: float = 0.0  # requests for servers of a label that are spread over racks
     selections: float = 0.0  # requests for a trait or an aggregate, which operators change
     phantoms: float = 0.2  # of the builds that fail, those that stay counted until the next audit
@@ -216,7 +217,8 @@ class Users:
         if grown and rng.random() < 0.5:
             group = rng.choice(grown)
         else:
-            group = ServerGroup(f"group-{len(self.groups) + 1}", rng.choice(list(GroupPolicy)), rng.choice((1, 1, 2)))
+            policy = rng.choice(workload.policies)
+            group = ServerGroup(f"group-{len(self.groups) + 1}", policy, rng.choice((1, 1, 2)))
             self.groups.append(group)
         self.racing = group if rng.random() < RACES else None
         return group
