@@ -614,4 +614,19 @@ def miss_members_that_begin_to_leave(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupCheck, "judge", judge)
 
 
+@bug("affinity")
+def believe_in_moves_without_an_answer(patch: pytest.MonkeyPatch) -> None:
+    """A member of an affinity group that holds allocations for its target has left its host, although its move may fail
+    (before cd0dac0)."""
+
+    def judge(self: GroupCheck, state: RequestState, event: GroupAnswered) -> Any:
+        group = state.request.group
+        hard = group is not None and group.policy == GroupPolicy.AFFINITY
+        without = {uuid: host for uuid, host in event.hosts.items() if uuid not in event.standing}
+        return real(self, state, replace(event, hosts=without) if hard else event)
+
+    real = GroupCheck.judge
+    patch.setattr(GroupCheck, "judge", judge)
+
+
 PLANTED = tuple(found for found in list(globals().values()) if isinstance(found, Planted))

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from shared_scheduler.protocol.messages import GroupPolicy
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.invariants import INVARIANTS
 from shared_scheduler.sim.network import NetworkFaults
@@ -78,6 +79,7 @@ SHOWN_BY = {
     "expect_late_writes_for_half_the_time": 46,
     "wait_in_one_line": 47,
     "miss_members_that_begin_to_leave": 49,
+    "believe_in_moves_without_an_answer": 50,
 }
 #: the quickest world of all, which shows most of the others
 QUICKEST = 19
@@ -110,6 +112,7 @@ def plans() -> Iterator[RunPlan]:
     yield flooded_plan()
     yield drawn(38)  # a server is deleted, and its allocation some time after it
     yield drawn(80279)  # the only member of an affinity group begins to move while another one is placed
+    yield slow_moves_plan()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -298,6 +301,20 @@ def flooded_plan() -> RunPlan:
         network_faults=NetworkFaults(loss=0.1),
         fault_every_s=8.0,
         fault_kinds=("host_floods",),
+    )
+
+
+def slow_moves_plan() -> RunPlan:
+    """Members of affinity groups move, and Placement takes a second for each call."""
+    return RunPlan(
+        seed=7,
+        duration_s=16.0,
+        sizes=Sizes(nodes=3, schedulers=2, merged_moves=MOVES, placement_s=1.0, heartbeat_interval_s=2.0),
+        workload=Workload(
+            rate_per_s=2.0, lifetime_s=30.0, grouped=1.0, policies=(GroupPolicy.AFFINITY,), flavors=FLAVORS[:1]
+        ),
+        fault_every_s=1.0,
+        fault_kinds=("ports_in_moves",),
     )
 
 
