@@ -242,3 +242,19 @@ def test_the_core_is_notified_of_a_lost_and_a_new_connection(
 
     assert events == [ev.ChannelChanged("cell1", True), ev.ChannelChanged("cell1", False)]
     assert not made.connected
+
+
+def test_messages_that_wait_behind_a_rejected_batch_are_announced(wire: Wire, events: list[ev.Event]) -> None:
+    # given a sender whose messages cannot be read, and others behind them
+    channel = CellChannel("cell1", Channel(wire, name="State channel"), events.append)
+    channel.start()
+    wire.has_more = True
+    # when a batch has nothing else
+    wire.receive([b"no message"])
+    # then the core knows that messages wait, and takes no node for silent
+    assert events == [ev.MessagesArrived("cell1", (), more=True)]
+    # and a batch that is the last tells nothing
+    wire.has_more = False
+    events.clear()
+    wire.receive([b"no message"])
+    assert events == []
