@@ -59,7 +59,8 @@ RECEIVED: Mapping[type[Message], str] = {
 AGENT_PREFIX = agent_address("")
 ADDRESS_SHOWN_MAX = 50
 
-#: Called with the messages that arrived, oldest first, never empty, by one thread at a time.
+#: Called with the messages that arrived, oldest first, by one thread at a time; without any if all of a batch were
+#: rejected and others wait behind them.
 ReceiveMessages = Callable[[Sequence[Message]], None]
 
 #: Called with a cast that nobody received, by any thread.
@@ -171,6 +172,7 @@ class Channel:
             self.counters[RECEIVED[type(message)]] += 1
         if messages:
             self._heard_at_s = self._clock()
+        if messages or self.has_more:
             self._received(messages)
 
     def _decoded(self, data: bytes) -> Message | None:
