@@ -24,6 +24,7 @@ from shared_scheduler.answers.shapes import FAULT, NovaEvent, Why
 from shared_scheduler.answers.story_words import TERMS, result_of, words
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import nova_events, record_stores
+from shared_scheduler.records.later_requests import move_text
 from shared_scheduler.records.moments import moment, second
 from shared_scheduler.records.order import in_order
 from shared_scheduler.records.plain_text import listed, printable
@@ -172,7 +173,8 @@ def _weights(counts: Any) -> Iterator[str]:
 def _asked(asked: Any) -> str:
     servers = len(asked["instances"])
     resources = values(asked["forms"][0]["resources"]) if asked["forms"] else "nothing of Placement"
-    return f"{servers} server{'s' * (servers != 1)}, flavor {asked['flavor']}, {resources}"
+    move = move_text(asked)
+    return f"{move}{' of ' * bool(move)}{servers} server{'s' * (servers != 1)}, flavor {asked['flavor']}, {resources}"
 
 
 def _rejected(reasons: Any) -> str:

@@ -129,6 +129,7 @@ def asked_of(request: Request) -> dict[str, Any]:
         "force_nodes": list(request.force_nodes),
         "hints": sorted(request.hints),  # names only, because a site's hints may contain personal data
         "is_rebuild": request.is_rebuild,
+        "move": None if request.move is None else request.move.value,
         "has_numa": request.has_numa,
         "has_pci": request.has_pci,
     }

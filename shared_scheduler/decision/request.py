@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from shared_scheduler.model.moves import Move
 from shared_scheduler.protocol.messages import Usage
 
 #: The policy of the group of all servers of a project with one label.  It restricts no host, and agents judge only the
@@ -146,6 +147,8 @@ class Request:
     force_nodes: tuple[str, ...] = ()
     availability_zone: str | None = None
     check_type: str = ""  # scheduler hint _nova_check_type
+    #: what Nova does with the server; None of a new server, and if it is not known
+    move: Move | None = None
     hints: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     image_id: str = ""
     image_properties: Mapping[str, Any] = field(default_factory=dict)

@@ -24,22 +24,19 @@ LOG = logging.getLogger(__name__)
 SCHEDULED = "accepted"
 
 
-def is_evacuation(context: Any, spec: Any, instance_uuids: Sequence[str] | None) -> bool:
-    """Whether the instance is evacuated from a host that the spec avoids.
-
-    True also if the record cannot be read, because Nova never checks and always merges.
-    """
+def is_evacuation(context: Any, spec: Any, instance_uuids: Sequence[str] | None) -> bool | None:
+    """Whether the instance is evacuated from a host that the spec avoids; None if the record cannot be read."""
     avoided = (spec.ignore_hosts if "ignore_hosts" in spec else None) or ()
     if not avoided or instance_uuids is None or len(instance_uuids) != 1:
         return False
     cell = _cell(spec)
     if cell is None:
-        return True
+        return None
     try:
         records = _evacuations(context, cell, instance_uuids[0])
     except (db_exception.DBError, exception.NovaException) as error:
         LOG.warning("Cannot read whether %s is being evacuated; assuming that it is: %s", instance_uuids[0], error)
-        return True
+        return None
     return any(one.source_compute in avoided for one in records)
 
 

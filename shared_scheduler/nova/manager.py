@@ -31,6 +31,7 @@ from shared_scheduler.nova import errors, selection
 from shared_scheduler.nova.aggregates import AggregateCache
 from shared_scheduler.nova.discovery import HostDiscovery
 from shared_scheduler.nova.host_manager import HostManager, as_list
+from shared_scheduler.nova.moves import move_of
 from shared_scheduler.nova.notifications import Notifications
 from shared_scheduler.nova.request_filters import RequestFilters
 from shared_scheduler.nova.request_spec import make_request
@@ -191,6 +192,7 @@ class SharedSchedulerManager(manager.Manager):
                 spec_obj = objects.RequestSpec.from_primitives(context, request_spec, filter_properties)
             running = self._scheduler()
             request = self._request(context, spec_obj, instance_uuids, alternates)
+            request = replace(request, move=move_of(request, return_alternates))
             if wanted and num_alternates is None:
                 request = replace(request, flavor_sets_alternates=True)
             self._notifications.start(context, spec_obj)

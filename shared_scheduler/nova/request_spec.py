@@ -22,6 +22,7 @@ import os_traits
 from nova.scheduler import utils
 
 from shared_scheduler.decision.request import Destination, Flavor, Group, NumberedGroup, PlacementForm, Request
+from shared_scheduler.model.moves import Move
 from shared_scheduler.nova.evacuation import is_evacuation
 from shared_scheduler.protocol.messages import Usage
 
@@ -61,6 +62,7 @@ def make_request(
     """
     is_rebuild = utils.request_is_rebuild(spec)
     requests = [] if is_rebuild else resource_requests(context, spec, host_manager)
+    evacuated = is_evacuation(context, spec, instance_uuids)
     hints = _hints(spec)
     return Request(
         request_id=context.global_id or context.request_id,
@@ -76,7 +78,8 @@ def make_request(
         num_alternates=num_alternates,
         is_rebuild=is_rebuild,
         claim=bool(instance_uuids) and not is_rebuild,
-        merge_with_existing=is_evacuation(context, spec, instance_uuids),
+        merge_with_existing=evacuated is not False,  # if it is not known too: Nova never checks and always merges
+        move=Move.EVACUATION if evacuated else None,
         destination=_destination(spec),
         ignore_hosts=frozenset(_list(spec, "ignore_hosts")),
         force_hosts=tuple(_list(spec, "force_hosts")),

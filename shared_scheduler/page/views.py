@@ -23,6 +23,7 @@ from shared_scheduler.page.queries import Fields, NotRecordedError, PageQuestion
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.phases import ASKING, WindowPhase
 from shared_scheduler.records.errors import RecordsError
+from shared_scheduler.records.later_requests import move_text
 from shared_scheduler.records.moments import iso, second
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.reason_names import FILTERED, told_code
@@ -65,7 +66,7 @@ class Views:
                                    places=enumerate, capitalize_first=_capitalized,
                                    held=held_text, code=told_code, comparison=comparison, outcome_parts=outcome_parts,
                                    lag=lag, why_not=why_not, told_decisions=told_decisions, told_text=told_text,
-                                   short_names=short_names, weighed_in=weighed_in,
+                                   short_names=short_names, weighed_in=weighed_in, move=move_text,
                                    limits=decision_facts.limits, took=decision_facts.took)  # fmt: skip
         self._jinja.globals.update(GOOD=GOOD, BUILD=BUILD, DECISION=DECISION, FILTERED=FILTERED, KINDS=KINDS,
                                    is_failure=is_failure, tries_after=tries_after, hosts_by_end=hosts_by_end,

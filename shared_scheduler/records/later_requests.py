@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The later requests for a server that is on a host: a resize, a migration, an evacuation, a rebuild.
 
-One that fails leaves the server where it is, so it is no end of the server.  A record has no name of the operation: a
-resize is told by its flavor, and a move by the host of the server, which Nova excludes.
+One that fails leaves the server where it is, so it is no end of the server.  A resize is told from a cold migration by
+its flavor.  Where a record does not name the move, as those of earlier releases, it is told by the host of the server,
+which Nova excludes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared_scheduler.model.moves import LEAVES_A_HOST, Move
 from shared_scheduler.records.store import ACTIVE, BUILD, DECISION, PLACED, Record
 
 #: Results that say that no host fits; the other failures say nothing of the hosts.
@@ -35,7 +37,7 @@ class Later:
     def moves(self) -> bool:
         """Whether the server is on the host while another one is looked for."""
         asked = self.decision.get("asked", {})
-        return self.host in asked.get("ignore_hosts", ()) or self._resizes
+        return self.host in asked.get("ignore_hosts", ()) or asked.get("move") in LEAVES_A_HOST or self._resizes
 
     @property
     def _resizes(self) -> bool:
@@ -56,7 +58,16 @@ class Later:
             return "rebuild"
         if self._resizes:
             return f"resize to {asked['flavor']}"
+        if asked.get("move") == Move.RESIZE and self.flavor and self.flavor == asked.get("flavor"):
+            return "cold migration"
+        if asked.get("move"):
+            return move_text(asked)
         return "request to move it" if self.moves else "request for it"
+
+
+def move_text(asked: Mapping[str, Any]) -> str:
+    """What a request is that does not ask for a new server; empty if it is not known."""
+    return str(asked.get("move") or "").replace("_", " ")
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ NEAR = {"host": str, "code": str, "detail": dict, "epoch": int, "sequence": int,
 SHAPE: Mapping[str, Any] = {
     **dict.fromkeys(("kind", "scheduler", "request_id", "global_request_id", "project_id", "user_id"), str),
     "result": str, "reason": str, "reasons": {str: int}, "instances": [str], "hosts": [str],
-    "asked": {"instances": [str], "forms": [{"resources": {str: int}}], "user_id": str},
+    "asked": {"instances": [str], "forms": [{"resources": {str: int}}], "user_id": str, "move": (str, type(None))},
     "decisions": [{"hosts": int, "survivors": int, "reasons": {str: int}, "best": [BEST], "chosen": BEST}],
     "attempts": [{"host": str, "outcome": str, "detail": dict,
                   "verdict_ms": (*NUMBER, type(None)), "write_ms": (*NUMBER, type(None)), "after_decisions": int,

@@ -251,6 +251,15 @@ def test_a_record_of_a_later_release_changes_no_outcome(tmp_path: Path, capsys: 
     assert capsys.readouterr().out.startswith("server-1: the builds on c1, c2 and c3 failed\n")
 
 
+def test_why_names_the_move(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    placed = stored()[0]
+    moved = {**placed, "asked": {**placed["asked"], "move": "live_migration"}}
+    JsonLines(tmp_path / "r").write([moved])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    assert "  asked     live migration of 1 server, flavor " in capsys.readouterr().out
+
+
 def test_a_missing_record_is_one_line(ask: Ask) -> None:
     code, out, err = ask("why", "server-9")
 

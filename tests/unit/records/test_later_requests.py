@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from shared_scheduler.answers.next_steps import next_steps
 from shared_scheduler.answers.shapes import Why
 from shared_scheduler.records.json_lines import JsonLines
@@ -143,3 +145,22 @@ def test_the_servers_of_one_request_each_have_their_later_ones(tmp_path: Path) -
 
     assert story.outcome == "2 servers: 2 active"
     assert story.later == ("a: a later request to move it (req-3) found no host (no_candidates) and left it on c1",)
+
+
+@pytest.mark.parametrize(("move", "flavor", "text"), [
+    ("live_migration", "small", "live migration (req-3) found no host (no_candidates) and left it there"),
+    ("evacuation", "small", "evacuation (req-3) found no host (no_candidates) and left it there"),
+    ("resize_or_cold_migration", "small", "cold migration (req-3) found no host (no_candidates) and left it there"),
+    ("resize_or_cold_migration", "large", "resize to large (req-3) found no host (no_candidates) and left it there"),
+    ("resize_or_cold_migration", "",
+     "resize or cold migration (req-3) found no host (no_candidates) and left it there"),
+    ("unshelve", "small", "unshelve (req-3) found no host (no_candidates)"),
+    (None, "small", "request for it (req-3) found no host (no_candidates)"),
+])  # fmt: skip
+def test_a_later_request_is_named_as_the_move_that_its_record_names(
+    tmp_path: Path, move: str | None, flavor: str, text: str
+) -> None:
+    moved = decision(3, "a", flavor=flavor)
+    moved["asked"] |= {"move": move}
+
+    assert told(tmp_path / "r", "a", *BUILT, moved).outcome == f"became active on c1; a later {text}"

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which move of a server a request is.  ``select_destinations`` is not told, but Nova's callers differ.
+
+=================  ==============================================  =========================  ==========  ============
+move               caller (nova 34)                                cell of the destination    ignored     alternates
+=================  ==============================================  =========================  ==========  ============
+rebuild            compute/api.py, rebuild: a scheduler hint       any                        any         no
+evacuation         conductor/manager.py, rebuild_instance          that of the server         its host    no
+live migration     conductor/tasks/live_migrate.py                 that of the server         its host    no
+resize, cold       compute/api.py, resize, and                     that of the server; none   its host,   yes
+migration          conductor/tasks/migrate.py                      if the host of another     or none
+                                                                   cell is named
+unshelve           conductor/manager.py, unshelve_instance         that of the server         none        no
+a new server       conductor/manager.py, build                     none                       none        yes
+=================  ==============================================  =========================  ==========  ============
+
+The migration record of Nova tells an evacuation from a live migration (``evacuation.py``).
+"""
+
+from __future__ import annotations
+
+from shared_scheduler.decision.request import Request
+from shared_scheduler.model.moves import Move
+
+
+def move_of(request: Request, alternates: bool) -> Move | None:
+    """The move; None of a new server, and if it cannot be told.  ``alternates``: whether the caller wants them."""
+    if request.is_rebuild:
+        return Move.REBUILD
+    if request.move is not None or request.merge_with_existing:  # otherwise it may be an evacuation
+        return request.move
+    in_cell = request.destination is not None and request.destination.cell is not None
+    if len(request.instance_uuids) != 1 or not (in_cell or request.ignore_hosts):
+        return None
+    if alternates:
+        return Move.RESIZE
+    if not in_cell:
+        return None
+    return Move.LIVE_MIGRATION if request.ignore_hosts else Move.UNSHELVE
