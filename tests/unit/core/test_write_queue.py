@@ -184,6 +184,28 @@ def test_a_write_that_cannot_end_in_time_is_not_sent_and_is_dropped() -> None:
     assert batches.waiting == 0
 
 
+def test_a_part_of_a_refused_batch_that_cannot_end_in_time_is_not_sent_and_is_dropped() -> None:
+    # given a refused batch of two writes, and one of them has no time left for another call
+    late, early = job("late", "n1", deadline_s=NOW + 1.2), job("early", "n2", deadline_s=NOW + 9.0)
+    batches = queue(late, early, consumer_s=1.0)
+    batch = batches.take(NOW)
+    assert set(batch) == {late, early}
+    batches.put_back((batch,))
+
+    # then only the other one is sent again
+    assert batches.take(NOW + 1.0) == (early,)
+    assert batches.take(NOW + 1.0) == ()
+    assert batches.drop_late(NOW + 1.0) == [late]
+    assert batches.waiting == 0
+
+
+def test_a_late_part_keeps_no_provider_from_another_part() -> None:
+    late, early = job("a", "n1", deadline_s=NOW + 1.2), job("b", "n1", deadline_s=NOW + 9.0)
+    batches = queue(late, early, consumer_s=1.0)
+    batches.put_back(halves(batches.take(NOW)))
+    assert batches.take(NOW + 1.0) == (early,)
+
+
 # -- deletes
 
 
