@@ -124,7 +124,7 @@ class WriteQueue(Generic[Item]):
         """The next batch, sorted by provider: writes or, if none can be sent now, a delete; empty if there is
         neither."""
         busy = self._busy()
-        batch = self._pick_part(busy) or self._pick_writes(busy, now)
+        batch = self._pick_part(busy, now) or self._pick_writes(busy, now)
         if not batch:
             return self.take_delete()
         self._in_flight += batch
@@ -154,13 +154,20 @@ class WriteQueue(Generic[Item]):
             earlier.add(job.consumer)
         return None
 
-    def _pick_part(self, busy: _Taken) -> list[Job[Item]]:
+    def _pick_part(self, busy: _Taken, now: float) -> list[Job[Item]]:
         for index, part in enumerate(self._parts):
-            if not any(map(busy.touches, part)):
-                return list(self._parts.pop(index))
-            for job in part:
+            timely = self._timely(part, now)
+            if timely and not any(map(busy.touches, timely)):
+                late = tuple(job for job in part if job not in timely)
+                self._parts[index : index + 1] = [late] if late else []
+                return timely
+            for job in timely:
                 busy.add(job)
         return []
+
+    def _timely(self, jobs: Iterable[Job[Item]], now: float) -> list[Job[Item]]:
+        """The writes that may end in time."""
+        return [job for job in jobs if not (job.deletes or self._pace.is_too_late(job.deadline_s, now))]
 
     def _pick_writes(self, busy: _Taken, now: float) -> list[Job[Item]]:
         delete = self._next_delete(_Taken())
@@ -175,7 +182,7 @@ class WriteQueue(Generic[Item]):
     def _ordered(self, firsts: set[int], busy: _Taken, now: float) -> list[Job[Item]]:
         """The writes that may end in time: the oldest first or, while Placement does not keep up, those of the newest
         request."""
-        writes = [job for job in self._waiting if not (job.deletes or self._pace.is_too_late(job.deadline_s, now))]
+        writes = self._timely(self._waiting, now)
         if not any(now - job.queued_s > OVERLOADED_AFTER_S and not busy.touches(job) for job in writes):
             return writes
         return sorted((job for job in writes if id(job) in firsts), key=lambda job: job.asked_s, reverse=True)
