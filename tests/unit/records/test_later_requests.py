@@ -164,3 +164,16 @@ def test_a_later_request_is_named_as_the_move_that_its_record_names(
     moved["asked"] |= {"move": move}
 
     assert told(tmp_path / "r", "a", *BUILT, moved).outcome == f"became active on c1; a later {text}"
+
+
+@pytest.mark.parametrize(("move", "text"), [
+    ("live_migration", "live migration (req-3) found no host (no_candidates) and left it there"),
+    ("unshelve", "unshelve (req-3) found no host (no_candidates)"),
+])  # fmt: skip
+def test_a_named_move_is_no_resize_although_the_flavor_is_not_that_of_the_request_before(
+    tmp_path: Path, move: str, text: str
+) -> None:
+    moved = decision(3, "a", flavor="large")
+    moved["asked"] |= {"move": move}
+
+    assert told(tmp_path / "r", "a", *BUILT, moved).outcome == f"became active on c1; a later {text}"
