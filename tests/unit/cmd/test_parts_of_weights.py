@@ -94,6 +94,14 @@ def test_a_chosen_host_that_is_none_of_the_best_has_its_weight_too(first: Told) 
     )
 
 
+def test_a_chosen_host_that_weighs_as_much_as_the_best_is_not_ranked_behind_them(first: Told) -> None:
+    alike = decided(("c1", 1.5, {RAM: 1.0, IO: 0.5}), chosen=("c9", 1.5, {RAM: 0.5, IO: 1.0}))
+
+    assert first(alike, "why-not", "server-1", "c9") == (
+        f"passed and was chosen, by weight 1.5 = RAMWeigher 0.5 + IoOpsWeigher 1 {STATE}"
+    )
+
+
 def test_why_tells_it_behind_the_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     JsonLines(tmp_path / "r").write([CHOSEN])
 
