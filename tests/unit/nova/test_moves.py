@@ -46,13 +46,14 @@ def test_an_evacuation_differs_by_its_record(cell: Any) -> None:
     assert move_of(request, alternates=False) is Move.EVACUATION
 
 
-def test_without_that_record_nothing_is_claimed(cell: Any, tmp_path: Path) -> None:
+def test_without_that_record_only_a_resize_is_told(cell: Any, tmp_path: Path) -> None:
     cell.database_connection = f"sqlite:///{tmp_path}/no/such/directory/cell1.sqlite"
     cell.uuid = str(uuid.uuid4())
     request = converted(ignore_hosts=[SOURCE], requested_destination=to(cell))
 
     assert request.merge_with_existing
     assert move_of(request, alternates=False) is None
+    assert move_of(request, alternates=True) is Move.RESIZE
 
 
 @pytest.mark.parametrize("avoided", [[SOURCE], []], ids=["another host", "the same host is allowed"])
@@ -60,6 +61,13 @@ def test_a_resize_or_cold_migration_wants_alternates(cell: Any, avoided: list[st
     request = converted(ignore_hosts=avoided, requested_destination=to(cell))
 
     assert move_of(request, alternates=True) is Move.RESIZE
+
+
+def test_a_cold_migration_to_a_host_that_may_be_of_another_cell_has_no_cell() -> None:
+    request = replace(converted(ignore_hosts=[SOURCE]), destination=Destination("cmp9", allow_cross_cell_move=True))
+
+    assert move_of(request, alternates=True) is Move.RESIZE
+    assert move_of(request, alternates=False) is None
 
 
 def test_an_unshelve_stays_in_its_cell_and_avoids_no_host(cell: Any) -> None:
