@@ -41,7 +41,9 @@ class Later:
 
     @property
     def _resizes(self) -> bool:
-        return bool(self.flavor and self.decision.get("asked", {}).get("flavor") not in ("", None, self.flavor))
+        asked = self.decision.get("asked", {})
+        may_resize = asked.get("move") in (None, Move.RESIZE)
+        return may_resize and bool(self.flavor) and asked.get("flavor") not in ("", None, self.flavor)
 
     def text(self, where: str) -> str:
         """What it was, and what became of it; ``where``: the words for the host of the server."""
