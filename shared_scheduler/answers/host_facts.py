@@ -217,7 +217,8 @@ def _ranked(counts: Mapping[str, Any], host: str) -> Iterator[str]:
         yield f"passed, {rank} by weight {weight_text(one)} ({state_at(one)}){behind}"
     chosen = counts.get("chosen")
     if chosen and chosen["host"] == host:
-        behind = f"; {best[0]['host']} was the first with {weight_text(best[0])}" if best else ""
+        is_behind = bool(best) and _shown(chosen["weight"]) != weights[0]
+        behind = f"; {best[0]['host']} was the first with {weight_text(best[0])}" if is_behind else ""
         yield f"passed and was chosen, by weight {weight_text(chosen)} ({state_at(chosen)}){behind}"
 
 
