@@ -27,13 +27,13 @@ def move_of(request: Request, alternates: bool) -> Move | None:
     """The move; None of a new server, and if it cannot be told.  ``alternates``: whether the caller wants them."""
     if request.is_rebuild:
         return Move.REBUILD
-    if request.move is not None or request.merge_with_existing:  # otherwise it may be an evacuation
+    if request.move is not None:
         return request.move
     in_cell = request.destination is not None and request.destination.cell is not None
     if len(request.instance_uuids) != 1 or not (in_cell or request.ignore_hosts):
         return None
     if alternates:
         return Move.RESIZE
-    if not in_cell:
+    if request.merge_with_existing or not in_cell:  # it may be an evacuation
         return None
     return Move.LIVE_MIGRATION if request.ignore_hosts else Move.UNSHELVE
