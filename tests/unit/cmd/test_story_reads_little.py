@@ -83,7 +83,7 @@ def test_what_is_printed_does_not_depend_on_what_is_read(
     for number in range(120):
         at_s += rng.choice([0.5, 30.0, 300.0, 3000.0])
         change = rng.choice([NodeChange.RESYNC, NodeChange.SNAPSHOT, NodeChange.SILENT])
-        late = {**build("c1", at_s - rng.choice([10.0, 2000.0]), "", server(number - 1)), "source": DATABASES}
+        late = {**build("c1", at_s - rng.choice([10.0, 2000.0]), server(number - 1), ""), "source": DATABASES}
         records += [rng.choice([placed(server(number), number, at_s, "c1"), changed(number // 4, at_s, change), late])]
     store = JsonLines(tmp_path / "r")
     store.write(records)
@@ -92,3 +92,28 @@ def test_what_is_printed_does_not_depend_on_what_is_read(
 
     monkeypatch.setattr(from_records, "READ_PER_LINE", 1000)
     assert told == {count: from_records.story(store, "c1", count) for count in told}
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_what_is_cut_has_begun_when_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Given schedulers that ask for the same messages again and again."""
+    asked = RecordNode("c1", NodeChange.RESYNC, 3, 7, 0, cause="")
+    store = JsonLines(tmp_path / "r")
+    store.write([
+        entries.node_entry(asked, scheduler, BEGIN_S + 30.0 * number + place)
+        for number in range(40) for place, scheduler in enumerate(("sched1", "sched2", "sched3"))
+    ])  # fmt: skip
+
+    told = from_records.story(store, "c1", count)
+
+    monkeypatch.setattr(from_records, "READ_PER_LINE", 1000)
+    assert told == from_records.story(store, "c1", count)
+    assert told[-1]["at"] == BEGIN_S + 2 and "(40 times until " in told[-1]["text"]
+
+
+def test_the_increments_before_many_builds_are_not_left_out(tmp_path: Path) -> None:
+    built = [build("c1", BEGIN_S + MINUTE_S * number, server(number), "") for number in range(1, 40)]
+    store = JsonLines(tmp_path / "r")
+    store.write([placed(server(0), 5, BEGIN_S, "c1"), *built, placed(server(40), 9, BEGIN_S + MINUTE_S * 40, "c1")])
+
+    assert "its agent had sent increments 6 to 9" in [one["text"] for one in from_records.story(store, "c1", 5)]
