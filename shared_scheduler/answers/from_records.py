@@ -149,7 +149,8 @@ def story_with_servers(
 ) -> tuple[list[HostEvent], list[str]]:
     """The story of a host, and the newest ``servers`` servers that it names, in all of its facts, the newest first.
 
-    No more is read than this takes: one fact more, because the first one depends on what was before it."""
+    No more is read than this takes: one fact more, because the first one depends on what was before it, and those that
+    ``_may_differ_until`` leaves in doubt."""
     read = READ_PER_LINE * count
     while True:
         found, since_s = _newest_of_host(store, host, min(read, FOUND_MAX), span)
@@ -157,9 +158,21 @@ def story_with_servers(
         found += _as_alternate(store, host, found, count, part)
         events = _events_of(store, host, found)
         named = list(dict.fromkeys(server for one in reversed(events) for server in one["instances"]))
-        if since_s is None or (len(events) > count and len(named) >= servers):
+        is_certain = len(events) > count and events[-count]["at"] > _may_differ_until(found, host)
+        if since_s is None or (is_certain and len(named) >= servers):
             return events[-count:], named[:servers]
         read *= READ_AGAIN
+
+
+def _may_differ_until(records: Iterable[Record], host: str) -> float:
+    """Until when a story that begins with these records may differ from one that begins earlier: the first word of a
+    scheduler may repeat an earlier one, and increments may have come before the first state of the host."""
+    first: dict[str, float] = {}
+    for record in records:
+        words = [f"of {record.get('scheduler')}"] if record.get("kind") == NODE else []
+        states = ["state"] if known_state(record, host)[0] else []
+        first |= {one: min(record["at"], first.get(one, record["at"])) for one in (*words, *states)}
+    return max(first.values(), default=float("-inf"))
 
 
 def _newest_of_host(store: Store, host: str, read: int, span: RecordConditions) -> tuple[list[Record], float | None]:
