@@ -89,7 +89,9 @@ def test_an_unknown_name_is_one_line_with_the_known_ones(ask: Ask, reason: str, 
     assert told in err
 
 
-@pytest.mark.parametrize("reason", ["no_room", "no_room:VCPU", "SiteFilter", "No more IP addresses", "topology"])
+@pytest.mark.parametrize("reason", [
+    "no_room", "no_room:VCPU", "SiteFilter", "No more IP addresses", "topology", "VCPU", "PortBindingFailed",
+])  # fmt: skip
 def test_a_name_that_no_record_has_is_not_said_to_be_unknown(ask: Ask, reason: str) -> None:
     code, _, err = ask(reason)
 
