@@ -106,13 +106,17 @@ def _nothing(args: argparse.Namespace, store: Store) -> int:
 def _unknown(reason: str) -> str:
     """That this is no name of a reason, and which are; empty if it is one, or part of one, or a text of several words.
 
-    The filters of a site are not known."""
+    Nor if it has capital letters and is like none: the filters of a site, the resource classes and the errors of builds
+    are not known."""
     names = [*(name for group in REASONS for name in group.terms), *terms.OF_FILTERS]
     word = reason.partition(":")[0]
     if not word or " " in word or word.endswith("Filter") or any(word in name for name in names):
         return ""
-    like = ", ".join(get_close_matches(word, names)) or f"{', '.join(terms.REASONS.terms)} and others that --help lists"
-    return f"; {printable(reason)!r} is no name of a reason; these are: {like}"
+    like = get_close_matches(word, names)
+    if not like and word != word.lower():
+        return ""
+    these = ", ".join(like) or f"{', '.join(terms.REASONS.terms)} and others that --help lists"
+    return f"; {printable(reason)!r} is no name of a reason; these are: {these}"
 
 
 def _wanted(args: argparse.Namespace, since_s: float | None) -> RecordConditions:
