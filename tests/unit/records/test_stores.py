@@ -138,6 +138,18 @@ def test_the_last_records_with_conditions(opened: Open, wanted: RecordConditions
     assert numbers(opened().last(10, wanted)) == found
 
 
+@pytest.mark.parametrize("wanted", [
+    RecordConditions(), RecordConditions(host="cmp1"), RecordConditions(names=frozenset({"server-0", "server-2"})),
+])  # fmt: skip
+def test_what_this_release_cannot_read_does_not_count(opened: Open, wanted: RecordConditions) -> None:
+    of_another_release = [record(number, sequence="a text", instances=["server-2"]) for number in range(3, 20)]
+    opened().write([record(0), record(1, hosts=[]), record(2), *of_another_release])
+
+    assert numbers(opened().last(2, wanted))[-1:] == [2]
+    assert numbers(opened().last(9, wanted))[0] == 0
+    assert len(opened().last(1, wanted)) == 1
+
+
 def test_text_of_any_language_is_kept(opened: Open) -> None:
     kept = record(1, reason="kein Platz für „größe“ \U0001f5a5\nnext", project_id="日本")
     opened().write([kept])
