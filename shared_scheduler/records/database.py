@@ -41,6 +41,8 @@ from shared_scheduler.records.store import (
 
 #: Rows that leave in one step.
 RETAINED_ROWS = 500
+#: Records that are read in one step after some that could not be read; databases limit the values of a question.
+READ_AT_ONCE_MAX = 10_000
 #: The archive in its directory.
 ARCHIVE = "database.jsonl"
 #: What to do if there are no records.
@@ -173,13 +175,24 @@ class RecordTable:
             raise RecordsError("records_connection", FileNotFoundError(f"no file {file}"), NOT_WRITTEN)
         try:
             with self._engine.connect() as connection:
-                keys = connection.execute(query.order_by(RECORDS.c.id.desc()).limit(count)).scalars().all()
-                texts = connection.execute(sa.select(TEXTS.c.record).where(TEXTS.c.record_id.in_(keys))).scalars().all()
+                found = _newest_readable(connection, query, count)
         except sa.exc.SQLAlchemyError as error:
             cause = getattr(error, "orig", None) or error
             raise RecordsError("records_connection", cause, NOT_WRITTEN) from error
-        found = [as_current(record) for text in texts if (record := read_record(text)) is not None]
         return sorted(found, key=lambda record: float(record["at"]))
+
+
+def _newest_readable(connection: sa.Connection, query: sa.Select[tuple[int]], count: int) -> list[Record]:
+    """The newest ``count`` of them that this release can read; the others do not count, and twice as many are tried."""
+    found, tried = list[Record](), count
+    while True:
+        keys = connection.execute(query.order_by(RECORDS.c.id.desc()).limit(tried)).scalars().all()
+        texts = sa.select(TEXTS.c.record).where(TEXTS.c.record_id.in_(keys)).order_by(TEXTS.c.record_id.desc())
+        read = map(read_record, connection.execute(texts).scalars())
+        found += [as_current(record) for record in read if record is not None]
+        if len(found) >= count or len(keys) < tried:
+            return found[:count]
+        query, tried = query.where(RECORDS.c.id < min(keys)), min(2 * tried, READ_AT_ONCE_MAX)
 
 
 def _driver_remedy(url: str) -> str:
