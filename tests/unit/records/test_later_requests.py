@@ -177,3 +177,14 @@ def test_a_named_move_is_no_resize_although_the_flavor_is_not_that_of_the_reques
     moved["asked"] |= {"move": move}
 
     assert told(tmp_path / "r", "a", *BUILT, moved).outcome == f"became active on c1; a later {text}"
+
+
+def test_a_resize_that_may_stay_on_the_host_is_of_a_server_that_is_there(tmp_path: Path) -> None:
+    resize = decision(3, "a", flavor="large")
+    resize["asked"] |= {"move": "resize_or_cold_migration"}
+    story = told(tmp_path / "r", "a", decision(1, "a", "c1"), resize)
+
+    assert story.outcome == (
+        "placed on c1; no build is recorded after that; "
+        "a later resize to large (req-3) found no host (no_candidates) and left it there"
+    )
