@@ -105,9 +105,10 @@ def _later(record: Record, server: str, end: Record | None, flavor: str) -> Iter
     """The record, if it is a request for a server that is on a host."""
     if end is None or record["kind"] != DECISION:
         return
-    host = host_of(end, server)
-    excluded = record.get("asked", {}).get("ignore_hosts", ())
-    if end["result"] == ACTIVE or (end["result"] == PLACED and host in excluded):
+    host, asked = host_of(end, server), record.get("asked", {})
+    excluded = asked.get("ignore_hosts", ())
+    is_there = host in excluded or (not excluded and asked.get("move") in LEAVES_A_HOST)
+    if end["result"] == ACTIVE or (end["result"] == PLACED and is_there):
         yield Later(server, host, flavor, record)
 
 
