@@ -492,7 +492,6 @@ class Nodes:
         self._table.load(event.node, event.leaves, consumers_of(event, self._table))
         known.window.forget(step.now)
         self._show(known)
-        self._arm(known, step.now)
         step.report(RowRead(known.node))
 
     def listed(self, step: Step, event: NodesListed) -> frozenset[str]:

@@ -137,17 +137,6 @@ def test_an_agent_that_gives_no_verdict_is_unresponsive_then_silent() -> None:
     assert driver.table.freshness("node-1") is Freshness.PROVISIONAL
 
 
-def test_an_agent_whose_row_was_read_from_the_databases_is_asked_for_a_snapshot() -> None:
-    # given an agent that gives no verdict for so long that its node is read from the databases
-    driver = SchedulerDriver(silent_after_timeout_s=5.0, silent_after_s=600.0).with_agents("node-1")
-    only_claim(driver.ask())
-    driver.wait(8.1)
-    # when it is read
-    driver.give(node_read("node-1"))
-    # then the agent is asked for its own copy at once, and not when it is overdue
-    assert resyncs_in(driver.wait(1.0)) == ["node-1"]
-
-
 def test_any_message_of_an_unresponsive_agent_makes_it_the_authority_again() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     only_claim(driver.ask())
