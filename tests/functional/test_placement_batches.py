@@ -27,7 +27,7 @@ ROUNDS = 8
 TRIES_MAX = 60
 HOPELESS_MAX = 5
 SCHEDULERS = 4
-HOSTS, VCPUS = 2, 16
+HOSTS, VCPUS = 2, 24
 
 
 @pytest.fixture(scope="module")
