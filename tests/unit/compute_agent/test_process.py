@@ -211,6 +211,17 @@ def test_metrics_and_health_are_served_at_the_configured_address(process: Proces
     assert not path.exists()
 
 
+def test_the_status_command_prints_no_warning_of_a_library(tmp_path: Path) -> None:
+    conf = tmp_path / "nova.conf"
+    conf.write_text(f"[DEFAULT]\ntransport_url = {NO_BROKER}\nstate_path = {tmp_path}\n")
+    command = [sys.executable, "-m", "compute_agent.cmd.status", "--config-file", str(conf)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith("compute-agent-status: ")
+
+
 def test_the_status_of_the_agent_names_what_is_missing(
     process: Process, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
