@@ -12,13 +12,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from compute_agent.conf import status_socket_path
-from compute_agent.sources import nova_conf
 from shared_scheduler.daemon import admin
 from shared_scheduler.release import release
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", r"\s*Eventlet is deprecated")  # oslo.messaging imports it
+    from compute_agent.sources import nova_conf
 
 PROG = "compute-agent-status"
 #: the question that the agent answers
