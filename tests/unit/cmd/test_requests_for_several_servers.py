@@ -107,6 +107,12 @@ def test_why_not_names_the_server_of_each_fact(asked: Asked) -> None:
     assert any("  req-7, 5cbf52ed: selected" in line for line in asked.lines("why-not", SECOND, "c1"))
 
 
+def test_the_answer_of_why_not_as_json_has_whole_uuids(asked: Asked) -> None:
+    told = json.loads(asked("why-not", "req-7", "c1", "--format", "json"))
+
+    assert [one["instance"] for one in told] == [FIRST, FIRST, SECOND, FIRST]
+
+
 def test_a_story_names_the_server_of_each_line(asked: Asked) -> None:
     found = json.loads(asked("story", "c2", "--format", "json"))
     assert [(one["instances"], one["text"].partition(" ")[0]) for one in found] == [
