@@ -18,7 +18,6 @@ from shared_scheduler.answers.shapes import HostEvent, Reasons, RecordEntry, Why
 from shared_scheduler.records.joined_ends import lacks_asker, with_askers
 from shared_scheduler.records.moments import moment
 from shared_scheduler.records.order import in_order
-from shared_scheduler.records.short_names import short_names
 from shared_scheduler.records.store import (
     ACTIVE,
     BUILD,
@@ -95,7 +94,7 @@ def server_and_host(store: Store, name: str, host: str) -> ServerAndHost | None:
     if story is None:
         return None
     found = [
-        WhyNot(at=one["at"], request_id=one.get("request_id", ""), instance=short_names(one).get(fact.server, ""),
+        WhyNot(at=one["at"], request_id=one.get("request_id", ""), instance=fact.server,
                text=fact.text, source="record")
         for one in story.records for fact in facts(one, host)
     ]  # fmt: skip

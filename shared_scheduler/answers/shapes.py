@@ -78,7 +78,7 @@ class Why(TypedDict):
 class WhyNot(TypedDict):
     """One fact about a server and a host.  ``source``: ``record``, or ``table``: that of a running scheduler, now.
 
-    ``instance``: of a request for several servers, the beginning of the uuid of the one that the fact is about."""
+    ``instance``: of a request for several servers, the uuid of the one that the fact is about."""
 
     at: float
     request_id: str

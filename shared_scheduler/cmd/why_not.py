@@ -23,6 +23,7 @@ from shared_scheduler.daemon import admin
 from shared_scheduler.records.moments import moment
 from shared_scheduler.records.opening import configured_socket_dir
 from shared_scheduler.records.plain_text import printable
+from shared_scheduler.records.short_names import shortened
 from shared_scheduler.records.store import Record, Store
 
 #: groups of terms that ``--help`` defines
@@ -92,10 +93,11 @@ def _unknown(why: str) -> str:
 
 def _lines(args: argparse.Namespace, outcome: str, found: Sequence[WhyNot], remarks: Sequence[str]) -> Iterator[str]:
     yield printable(f"{args.id} and host {args.host}: {outcome}")
+    names = shortened({one.get("instance", "") for one in found})
     for one in found:
         when = "now, " if one["source"] == "table" else ""
         request = one["request_id"] if one["request_id"] != args.id else ""
-        about = ", ".join(filter(None, [request, one.get("instance")]))
+        about = ", ".join(filter(None, [request, names[one.get("instance", "")]]))
         yield printable(f"{moment(one['at'])}  {about}{': ' * bool(about)}{when}{one['text']}")
     yield from map(printable, filter(None, remarks))
     yield from terms.explained(host_facts.words(one["text"] for one in found), *TERMS)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from shared_scheduler.records.plain_text import listed
 from shared_scheduler.records.store import Record
@@ -16,11 +16,13 @@ LISTED_MAX = 3
 
 
 def short_names(record: Record) -> dict[str, str]:
-    """Of a request for several servers: server -> the beginning of its uuid, or all of it if others begin alike; of
-    other records, nothing."""
+    """Of a request for several servers, ``shortened``; of other records, nothing."""
     servers = servers_of(record)
-    if len(servers) < 2:
-        return {}
+    return shortened(servers) if len(servers) > 1 else {}
+
+
+def shortened(servers: Collection[str]) -> dict[str, str]:
+    """Server -> the beginning of its uuid, or all of it if others begin alike."""
     alike = Counter(server[:SHORT_CHARS] for server in servers)
     return {server: server[:SHORT_CHARS] if alike[server[:SHORT_CHARS]] == 1 else server for server in servers}
 

@@ -142,6 +142,6 @@ def test_the_page_names_them_too(asked: Asked) -> None:
     assert "<caption>b7458e95: 2 of 3 hosts passed" in story
     assert '<tr><td>b7458e95</td><th scope="row"><a href="/host?host=c2">' in story
     assert "<p>b7458e95: selected " in story
-    assert "<span>5cbf52ed: tried: written</span>" in story
+    assert f'<span><a class="id" href="/why?id={FIRST}">{FIRST}</a>: tried: written</span>' in story
     host = views.pages["/host"]({"host": "c2"})
     assert f'href="/why?id={SECOND}"' in host and "and 1 more" not in host
