@@ -203,6 +203,14 @@ def test_the_chosen_host_stands_behind_the_best(cloud: Cloud) -> None:
     assert "Best by weight c1 2 RAMWeigher 2 c9 (chosen) 1 RAMWeigher 1" in text
 
 
+def test_a_weight_of_minus_zero_is_shown_as_commands_do(cloud: Cloud) -> None:
+    counts = DecisionCounts(0, 2, 2, {}, (Weighed("n", "c1", -0.0, shares={"IoOpsWeigher": -0.0}),))
+    placed = record(("s",), request_id="req-4", decisions=(counts,), answer=(("c1",),))
+    cloud.store.write([entries.entry(placed, "controller-1", NOW_S)])
+
+    assert "Best by weight c1 0 IoOpsWeigher 0" in shown(cloud.get("/why?id=req-4")[2])
+
+
 def test_the_end_of_the_alternates_is_told(cloud: Cloud) -> None:
     placed = record(("s",), request_id="req-3", answer=(("c1", "c2"),))
     cloud.store.write([entries.entry(placed, "controller-1", NOW_S), build("s", "c1", NOW_S + 1, NO_ADDRESS),
