@@ -203,7 +203,7 @@ def _decided(record: Record, host: str) -> Iterator[Fact]:
 
 def _ranked(counts: Mapping[str, Any], host: str) -> Iterator[str]:
     best: Sequence[Mapping[str, Any]] = counts["best"]
-    weights = [_shown(one["weight"]) for one in best]
+    weights = [weight_number(one["weight"]) for one in best]
     equal = weights.count(weights[0]) if weights else 0
     for place, (one, weight) in enumerate(zip(best, weights, strict=True), 1):
         if one["host"] != host:
@@ -217,7 +217,7 @@ def _ranked(counts: Mapping[str, Any], host: str) -> Iterator[str]:
         yield f"passed, {rank} by weight {weight_text(one)} ({state_at(one)}){behind}"
     chosen = counts.get("chosen")
     if chosen and chosen["host"] == host:
-        is_behind = bool(best) and _shown(chosen["weight"]) != weights[0]
+        is_behind = bool(best) and weight_number(chosen["weight"]) != weights[0]
         behind = f"; {best[0]['host']} was the first with {weight_text(best[0])}" if is_behind else ""
         yield f"passed and was chosen, by weight {weight_text(chosen)} ({state_at(chosen)}){behind}"
 
@@ -229,12 +229,13 @@ def weighed_in(counts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def weight_text(weighed: Mapping[str, Any]) -> str:
     """The weight of a host, and the part of each weigher as far as it is known."""
-    parts = " + ".join(f"{name} {_shown(part)}" for name, part in weighed.get("shares", {}).items())
-    return " = ".join(filter(None, [_shown(weighed["weight"]), parts]))
+    parts = " + ".join(f"{name} {weight_number(part)}" for name, part in weighed.get("shares", {}).items())
+    return " = ".join(filter(None, [weight_number(weighed["weight"]), parts]))
 
 
-def _shown(weight: float) -> str:
-    return f"{weight + 0.0:.4g}"  # without the sign of a zero
+def weight_number(weight: float) -> str:
+    """A weight or a part of one, without the sign of a zero."""
+    return f"{weight + 0.0:.4g}"
 
 
 def _rejected(record: Record, host: str) -> Iterator[Fact]:

@@ -13,7 +13,16 @@ from markupsafe import Markup
 from shared_scheduler.answers import decision_facts, story_words, terms
 from shared_scheduler.answers.from_records import is_failure
 from shared_scheduler.answers.held_room import held_text
-from shared_scheduler.answers.host_facts import comparison, lag, origin, outcome_parts, tries_after, weighed_in, why_not
+from shared_scheduler.answers.host_facts import (
+    comparison,
+    lag,
+    origin,
+    outcome_parts,
+    tries_after,
+    weighed_in,
+    weight_number,
+    why_not,
+)
 from shared_scheduler.answers.host_facts import words as words_of_facts
 from shared_scheduler.answers.next_steps import end_of_alternates, next_steps, unknown_causes
 from shared_scheduler.answers.shapes import Fleet, FleetHost, Load, Reasons, RecordEntry, Why
@@ -66,7 +75,8 @@ class Views:
                                    places=enumerate, capitalize_first=_capitalized,
                                    held=held_text, code=told_code, comparison=comparison, outcome_parts=outcome_parts,
                                    lag=lag, why_not=why_not, told_decisions=told_decisions, told_text=told_text,
-                                   short_names=short_names, weighed_in=weighed_in, move=move_text,
+                                   short_names=short_names, weighed_in=weighed_in, weight_number=weight_number,
+                                   move=move_text,
                                    limits=decision_facts.limits, took=decision_facts.took)  # fmt: skip
         self._jinja.globals.update(GOOD=GOOD, BUILD=BUILD, DECISION=DECISION, FILTERED=FILTERED, KINDS=KINDS,
                                    is_failure=is_failure, tries_after=tries_after, hosts_by_end=hosts_by_end,
