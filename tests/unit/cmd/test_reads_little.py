@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``story`` of a host with many records reads about as many as it prints."""
+"""A question that prints a few of many records reads about as many as it prints."""
 
 from __future__ import annotations
 
@@ -117,3 +117,42 @@ def test_the_increments_before_many_builds_are_not_left_out(tmp_path: Path) -> N
     store.write([placed(server(0), 5, BEGIN_S, "c1"), *built, placed(server(40), 9, BEGIN_S + MINUTE_S * 40, "c1")])
 
     assert "its agent had sent increments 6 to 9" in [one["text"] for one in from_records.story(store, "c1", 5)]
+
+
+def of_a_project(seed: int) -> list[dict[str, Any]]:
+    """Servers of two projects, most of them built, hours apart or at once; some ends have no ids."""
+    rng, records, at_s = Random(seed), list[dict[str, Any]](), BEGIN_S
+    for number in range(150):
+        at_s += rng.choice([1.0, 60.0, 3000.0])
+        decided = placed(server(number), number, at_s, "c1") | {"project_id": rng.choice(["demo", "other"])}
+        ids = {name: decided[name] for name in ("request_id", "project_id")} if rng.random() < 0.3 else {}
+        records += [decided, *([build("c1", at_s + 0.5, server(number), "") | ids] if rng.random() < 0.9 else [])]
+    return records
+
+
+@pytest.mark.parametrize("conditions", [{}, {"kind": "build"}])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_few_records_of_a_project_are_the_newest_of_all(
+    tmp_path: Path, seed: int, conditions: dict[str, str]
+) -> None:
+    store = JsonLines(tmp_path / "r")
+    store.write(of_a_project(seed))
+    wanted = RecordConditions(project="demo", **conditions)
+
+    everything = from_records.last(store, 1000, wanted)
+
+    for count in (1, 2, 7, 30):
+        assert from_records.last(store, count, wanted) == everything[-count:]
+
+
+def test_a_few_records_of_a_project_take_few_records(tmp_path: Path, read: list[int]) -> None:
+    store = JsonLines(tmp_path / "r")
+    store.write([one for number in range(600) for one in (
+        placed(server(number), number, BEGIN_S + 10 * MINUTE_S * number, "c1") | {"project_id": "demo"},
+        build("c1", BEGIN_S + 10 * MINUTE_S * number + 9, server(number), ""),
+    )])  # fmt: skip
+
+    found = from_records.last(store, 5, RecordConditions(project="demo"))
+
+    assert [one["instances"] for one in found[-2:]] == [[server(599)]] * 2
+    assert sum(read) <= 60
