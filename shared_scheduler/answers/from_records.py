@@ -113,7 +113,9 @@ def last(store: Store, count: int, wanted: RecordConditions) -> list[RecordEntry
     Those of a project have the ends of builds of its newest servers that were stored without ids."""
     found = store.last(count, wanted)
     if wanted.project and wanted.kind in ("", BUILD):
-        found = [record for _, record in in_order([*found, *_ends_without_ids(store, count, wanted)])]
+        # what is older than all of them is not among the newest, if there are as many as are wanted
+        newer = replace(wanted, since_s=float(found[0]["at"])) if len(found) == count else wanted
+        found = [record for _, record in in_order([*found, *_ends_without_ids(store, count, newer)])]
     return cast(list[RecordEntry], found[-count:])
 
 
