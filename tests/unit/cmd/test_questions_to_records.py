@@ -386,17 +386,26 @@ def test_records_that_cannot_be_read_are_one_clear_line(
     assert err.count("\n") == 1 and text in err
 
 
+#: what a question imports neither from a file nor from a database
+HEAVY = ("nova", "alembic", "oslo_messaging", "oslo_config")
+
+
 @pytest.mark.parametrize(
     "command", [["why", "req-good"], ["records", "last", "5"], ["story", "c1"], ["why-not", "server-1", "c1"]]
 )
-def test_no_question_imports_nova_or_a_database(command: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    JsonLines(path).write(stored())
+@pytest.mark.parametrize(("place", "absent"), [("/records.jsonl", "sqlalchemy"), ("sqlite:////records", "numpy")])
+def test_a_question_imports_only_what_reads_its_store(
+    command: list[str], place: str, absent: str, tmp_path: Path
+) -> None:
+    place = place.replace("/records", f"{tmp_path}/records")
+    store: RecordWriter = RecordTable(place) if "://" in place else JsonLines(Path(place))
+    store.write(stored())
+    store.close()
     script = f"""
 import sys
 from shared_scheduler.cmd import manage
-manage.main({[command[0], "--records", str(path), *command[1:]]!r})
-print([name for name in ("nova", "sqlalchemy", "alembic", "oslo_messaging") if name in sys.modules])
+manage.main({[command[0], "--records", place, *command[1:]]!r})
+print([name for name in {(*HEAVY, absent)!r} if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
