@@ -17,7 +17,7 @@ from shared_scheduler.answers.shapes import Fleet, HostAnswer, HostAnswers, Load
 from shared_scheduler.daemon import admin
 from shared_scheduler.decision.what_if import WhatIfError
 from shared_scheduler.records.asked_again import asked_again
-from shared_scheduler.records.reweigh import CannotReplayError
+from shared_scheduler.records.errors import CannotReplayError
 from shared_scheduler.records.store import Record
 
 #: counts of a load that ``Rates`` divides by the time

@@ -24,7 +24,6 @@ from typing import Any
 
 from shared_scheduler.answers import terms
 from shared_scheduler.cmd.endings import INTERRUPTED, UNFORESEEN, ended_by_signals, until_reader_leaves
-from shared_scheduler.release import release
 
 #: name of a module of this package, with - for _ -> its line in ``--help``
 COMMANDS: Mapping[str, str] = {
@@ -66,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_command(given: Sequence[str]) -> int:
     if given == ["--version"]:
+        from shared_scheduler.release import release
+
         print(f"{PROGRAM} {release()}")
         return 0
     if not given or given[0] in ("-h", "--help"):

@@ -11,6 +11,7 @@ from typing import Any
 
 from shared_scheduler.daemon import admin
 from shared_scheduler.records.errors import RecordsError
+from shared_scheduler.records.opening import configured_socket_dir
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,10 +64,8 @@ def print_errors(command: str, errors: Iterable[Exception]) -> int:
 
 
 def _configured(config_files: Sequence[Path]) -> Path:
-    from shared_scheduler.records import opening  # imports oslo.config, which --socket-dir does not need
-
     try:
-        directory = opening.configured_socket_dir(config_files)
+        directory = configured_socket_dir(config_files)
     except RecordsError as error:
         raise admin.AdminError(str(error.__cause__)) from error
     if directory is None:

@@ -40,8 +40,9 @@ from shared_scheduler.nova.versions import MinimumComputeVersion
 from shared_scheduler.nova.what_if_requests import WhatIfRequests
 from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.asked_again import asked_again, differs_from
+from shared_scheduler.records.errors import CannotReplayError
 from shared_scheduler.records.replay_sum import DIFFERENCES_MAX
-from shared_scheduler.records.reweigh import CANNOT, DIFFERS, SAME, CannotReplayError, Replayed, chosen_hosts
+from shared_scheduler.records.reweigh import CANNOT, DIFFERS, SAME, Replayed, chosen_hosts
 from shared_scheduler.records.store import DECISION, Record
 from shared_scheduler.service.state_pages import read_pages, table_of
 from shared_scheduler.table.host_table import HostTable

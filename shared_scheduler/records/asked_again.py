@@ -8,8 +8,8 @@ from typing import Any
 
 from shared_scheduler.decision.request import LABEL_POLICY
 from shared_scheduler.decision.what_if import WhatIf, what_if_of
+from shared_scheduler.records.errors import CannotReplayError
 from shared_scheduler.records.record_file import DAMAGED
-from shared_scheduler.records.reweigh import CannotReplayError
 from shared_scheduler.records.store import Record
 
 MB_PER_GB = 1024

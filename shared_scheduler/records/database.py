@@ -16,13 +16,12 @@ import json
 import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from shared_scheduler.records import migrations
 from shared_scheduler.records.errors import RecordRefused, RecordsError
-from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.record_shape import read_record
 from shared_scheduler.records.sql_tables import NAMES, RECORDS, TEXTS
 from shared_scheduler.records.store import (
@@ -38,6 +37,9 @@ from shared_scheduler.records.store import (
     reasons_text,
     text_of,
 )
+
+if TYPE_CHECKING:
+    from shared_scheduler.records.json_lines import JsonLines
 
 #: Rows that leave in one step.
 RETAINED_ROWS = 500
@@ -63,7 +65,7 @@ class RecordTable:
         """
         self._rows_max = rows_max
         self._age_max_s = days_max * SECONDS_PER_DAY
-        self._archive = None if archive is None else JsonLines(archive / ARCHIVE, kept=None)
+        self._archive = None if archive is None else _archive_in(archive)
         self._is_there = False  # whether the tables exist, and are those of this release
         try:
             limits = WAIT_S.get(sa.make_url(url).get_backend_name(), {})
@@ -193,6 +195,12 @@ def _newest_readable(connection: sa.Connection, query: sa.Select[tuple[int]], co
         if len(found) >= count or len(keys) < tried:
             return found[:count]
         query, tried = query.where(RECORDS.c.id < min(keys)), min(2 * tried, READ_AT_ONCE_MAX)
+
+
+def _archive_in(directory: Path) -> JsonLines:
+    from shared_scheduler.records.json_lines import JsonLines  # imports NumPy, which a reader of tables does not need
+
+    return JsonLines(directory / ARCHIVE, kept=None)
 
 
 def _driver_remedy(url: str) -> str:

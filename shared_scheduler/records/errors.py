@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errors of stores of records."""
+"""The errors of stores of records, and of what is done with records."""
 
 from __future__ import annotations
 
@@ -13,3 +13,7 @@ class RecordsError(Exception):
 
 class RecordRefused(Exception):
     """The store works, but does not accept a record; nothing of the batch is kept.  Others may be accepted."""
+
+
+class CannotReplayError(Exception):
+    """A record does not hold what is needed to decide its request again; the text says what."""

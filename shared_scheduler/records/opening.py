@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens the store of records that a configuration names, for reading, without Nova."""
+"""Opens the store of records that a configuration names, for reading, without Nova.
+
+A store that is named is opened without oslo.config, and each kind without the libraries of the other: their imports
+take more time than the question.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from oslo_config import cfg
-
-from shared_scheduler.conf import opts
 from shared_scheduler.records.errors import RecordsError
-from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.store import Store
 
 #: Nova's own files are found under these names.
@@ -25,8 +25,10 @@ def open_named(place: str) -> Store:
     :raises RecordsError: when the URL is wrong
     """
     if "://" not in place:
+        from shared_scheduler.records.json_lines import JsonLines
+
         return JsonLines(Path(place))
-    from shared_scheduler.records.database import RecordTable  # takes 0.3 s, and a file needs no database
+    from shared_scheduler.records.database import RecordTable
 
     return RecordTable(place)
 
@@ -59,6 +61,10 @@ def _options(files: Sequence[Path]) -> Any:
 
     :raises RecordsError: when the configuration cannot be read
     """
+    from oslo_config import cfg
+
+    from shared_scheduler.conf import opts
+
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf.register_opt(cfg.StrOpt("pybasedir", default=_nova_directory()))

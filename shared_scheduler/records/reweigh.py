@@ -29,6 +29,7 @@ from typing import Any
 
 from shared_scheduler.decision.decision_settings import settings_of
 from shared_scheduler.decision.weighers import NATIVE_WEIGHERS
+from shared_scheduler.records.errors import CannotReplayError
 from shared_scheduler.records.record_file import DAMAGED
 from shared_scheduler.records.store import PLACED, Record
 
@@ -51,10 +52,6 @@ class Replayed:
     was: tuple[str, ...] = ()
     now: tuple[str, ...] = ()
     why: str = ""
-
-
-class CannotReplayError(Exception):
-    """The record does not hold what is needed; the text says what."""
 
 
 def reweighed(record: Record, other: Mapping[str, Any]) -> Replayed:
