@@ -34,6 +34,20 @@ def test_migrations_end_at_the_tables_that_the_code_uses(url: str) -> None:
         assert compare_metadata(context, METADATA) == []
 
 
+def test_the_records_of_a_project_are_found_without_reading_all(url: str) -> None:
+    table, questions = RecordTable(url), list[str]()
+    table.write([record(1)])
+    sa.event.listen(table._engine, "before_cursor_execute", lambda _, __, statement, *___: questions.append(statement))
+
+    table.last(5, RecordConditions(project="nothing"))
+
+    with sa.create_engine(url).connect() as connection:
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {questions[0]}", ("nothing", 5, 0)).all()
+    assert [step[-1].partition(" (")[0] for step in plan] == [
+        "SEARCH shared_scheduler_records USING COVERING INDEX ix_shared_scheduler_records_project_id"
+    ]
+
+
 def test_decisions_of_an_earlier_release_are_kept(url: str) -> None:
     old = {"at": 1.5, "scheduler": "s", "request_id": "req-old", "project_id": "p", "outcome": "placed", "hosts": [],
            "text": "größe"}  # fmt: skip
