@@ -29,7 +29,7 @@ RECORDS = sa.Table(
     sa.Column("at", sa.Double, nullable=False, index=True),  # seconds since 1970
     sa.Column("kind", exact(32), nullable=False),
     sa.Column("scheduler", exact(255), nullable=False),
-    sa.Column("project_id", exact(255), nullable=False),
+    sa.Column("project_id", exact(255), nullable=False, index=True),
     sa.Column("result", exact(64), nullable=False),
     sa.Column("reasons", LONG_TEXT, nullable=False),  # as JSON, or empty
 )
