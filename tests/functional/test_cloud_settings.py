@@ -111,6 +111,23 @@ def test_what_computes_and_agents_alone_read_leaves_the_configuration_of_all_oth
     assert "update_resources_interval = 3" in text and "poll = 9" in text
 
 
+def test_what_schedulers_alone_read_restarts_no_other_service(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.prepare()
+
+    def fingerprints(options: dict[str, dict[str, str]]) -> dict[str, str]:
+        settings = changed(CloudSettings(), {"computes": 1, "nova_options": options})
+        configs.write_all(layout, settings)
+        return {name: service.fingerprint() for name, service in services.plan(layout, settings).items()}
+
+    before = fingerprints({"shared_scheduler": {"a": "1", "b": "2"}})
+    after = fingerprints({"shared_scheduler": {"a": "1", "b": "3"}})
+
+    assert {name for name in before if before[name] != after[name]} == {"sched1"}
+    assert fingerprints({"shared_scheduler": {"b": "2", "a": "1"}}) == before, "their order says nothing"
+    assert fingerprints({"conductor": {"a": "1"}})["conductor1"] != before["conductor1"]
+
+
 @pytest.mark.parametrize(
     ("change", "forked"),
     [

@@ -20,6 +20,8 @@ DEFAULT_FILTERS = (
 
 AGENT_GROUP = "compute_agent"
 """Options that only agents read, beside nova-compute or in it."""
+SCHEDULER_GROUP = "shared_scheduler"
+"""Options that only our schedulers read, and commands."""
 
 GPU = {"vendor_id": "10de", "product_id": "2236"}
 PF = {"vendor_id": "8086", "product_id": "154d"}
@@ -158,7 +160,8 @@ def nova_common(layout: Layout, settings: CloudSettings, cell: int) -> Sections:
     }  # fmt: skip
     for group, options in settings.nova_options.items():
         if group != AGENT_GROUP:
-            sections.setdefault(group, {}).update(options)
+            # in one order, because a changed file restarts its readers
+            sections.setdefault(group, {}).update(sorted(options.items()))
     return sections
 
 
@@ -169,9 +172,9 @@ def nova(layout: Layout, settings: CloudSettings, cell: int) -> str:
     sections["api_database"] = {"connection": layout.database_url("nova_api")}
     sections.setdefault("conductor", {})["workers"] = "1"
     sections.setdefault("scheduler", {})["workers"] = str(settings.scheduler_workers)
-    sections["shared_scheduler"] = {
+    sections[SCHEDULER_GROUP] = {
         "admin_socket_dir": str(layout.admin_sockets), "workers": str(settings.scheduler_workers),
-    } | sections.get("shared_scheduler", {})  # fmt: skip
+    } | sections.get(SCHEDULER_GROUP, {})  # fmt: skip
     # services read the list of cells only when they start, so this file must change with the number of cells
     return f"# cells: {settings.cells}\n" + ini(sections)
 

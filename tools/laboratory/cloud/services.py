@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tools.laboratory import ROOT
-from tools.laboratory.cloud import brokers, databases, fake_compute, launcher, probes
+from tools.laboratory.cloud import brokers, configs, databases, fake_compute, launcher, probes
 from tools.laboratory.cloud.cloud_settings import CloudSettings
 from tools.laboratory.cloud.layout import Layout
 from tools.laboratory.cloud.ports import LOOPBACK
@@ -22,6 +22,9 @@ ACCESS_FORMAT = (
 
 OUR_CODE = {"PYTHONPATH": str(ROOT)}
 """Virtual environments may be shared by clones of this project, so each clone sets the path to its own code."""
+
+OF_SCHEDULERS = (configs.SCHEDULER_GROUP,)
+"""What the other services ignore in the configuration that they share with our schedulers."""
 
 PLACEMENT_MODULES = {False: "placement.wsgi.api", True: "shared_scheduler.placement_app.wsgi"}
 
@@ -79,7 +82,7 @@ def _uwsgi(layout: Layout, name: str, venv: Path, module: str, processes: int, t
         "--add-header", "Connection: close", "--buffer-size", "65535", "--thunder-lock", "--listen", "100",
         "--req-logger", f"file:{layout.access_log(name)}", "--log-format", ACCESS_FORMAT,
     )  # fmt: skip
-    return Service(name, "api", argv, layout.log_of(name), needs, env, files,
+    return Service(name, "api", argv, layout.log_of(name), needs, env, files, OF_SCHEDULERS,
                    ready=lambda: probes.http_answers(layout.url(name)))  # fmt: skip
 
 
@@ -116,6 +119,7 @@ def _conductor(layout: Layout, name: str, cell: int, index: int) -> Service:
     files = (layout.nova_conf(cell), layout.etc / "nova" / f"conductor{index}.conf")
     argv = (str(layout.nova / "bin" / "nova-conductor"), *_config_files(files))
     return Service(name, "conductor", argv, layout.log_of(name), ("cells", "rabbitmq", "catalog"), files=files,
+                   ignores=OF_SCHEDULERS,
                    ready=lambda: probes.consumers(layout, f"conductor.conductor{index}", cell) > 0)  # fmt: skip
 
 
@@ -187,6 +191,7 @@ def _compute(layout: Layout, settings: CloudSettings, number: int) -> Service:
 
     return Service(
         host, "compute", (launcher.COMPUTE, *_config_files(files[:1])), layout.log_of(host), files=files,
+        ignores=OF_SCHEDULERS,
         needs=("launcher", "hosts", conductor, "placement", "catalog"), forked_by=_fork_server(layout), ready=ready,
         stop_grace_s=COMPUTE_STOP_S,
     )  # fmt: skip
@@ -198,6 +203,7 @@ def _agent(layout: Layout, settings: CloudSettings, number: int) -> Service:
     argv = (str(layout.nova / "bin" / "compute-agent"), *_config_files(files))
     forked_by, first = _forked(layout, settings, "agent")
     return Service(f"agent-{host}", "agent", argv, layout.log_of(f"agent-{host}"), files=files, env=OUR_CODE,
+                   ignores=OF_SCHEDULERS,
                    needs=("rabbitmq", "placement", "catalog", "hosts", *first), forked_by=forked_by,
                    stop_grace_s=AGENT_STOP_S,
                    ready=lambda: _is_agent(layout, host, settings.cell_of(number)))  # fmt: skip

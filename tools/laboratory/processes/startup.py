@@ -13,7 +13,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,6 +45,8 @@ class Service:
     env: Mapping[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
     """The configuration that it reads when it starts; after a change it must be restarted."""
+    ignores: tuple[str, ...] = ()
+    """Sections of these files that it does not read: it runs on after a change in them."""
     ready: Callable[[], bool] = lambda: True
     stop_grace_s: float = QUICK_STOP_S
     forked_by: Path | None = None
@@ -53,8 +55,15 @@ class Service:
     def fingerprint(self) -> str:
         digest = hashlib.sha256(json.dumps([self.argv, dict(self.env)]).encode())
         for path in self.files:
-            digest.update(path.read_bytes() if path.exists() else b"-")
+            data = path.read_bytes() if path.exists() else b"-"
+            digest.update(_without(data.decode(), self.ignores).encode() if self.ignores else data)
         return digest.hexdigest()[:16]
+
+
+def _without(text: str, sections: Collection[str]) -> str:
+    """The text of an oslo.config file without these sections."""
+    parts = re.split(r"^(?=\[)", text, flags=re.MULTILINE)
+    return "".join(part for part in parts if part.partition("]")[0].removeprefix("[") not in sections)
 
 
 @dataclass(frozen=True)
