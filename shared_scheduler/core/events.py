@@ -189,6 +189,14 @@ class NodesGone:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeNotFound:
+    """A node that was searched for, because Placement names its provider, and that no cell has."""
+
+    node: str
+    cause: str = field(default="node not found", kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
 class ResyncOrdered(Caused):
     """An operator wants the nodes of a host to be read anew.  The cause is unique."""
 
@@ -354,6 +362,7 @@ Event = (
     | SharingRead
     | NodeRead
     | NodesGone
+    | NodeNotFound
     | NodesListed
     | AllocationWritten
     | AllocationDeleted

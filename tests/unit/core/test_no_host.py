@@ -11,6 +11,7 @@ from shared_scheduler.core.request_state import RequestPhase
 from shared_scheduler.decision.request import PlacementForm, Request
 from shared_scheduler.protocol.messages import Increment, Resync
 from tests.unit.core.scheduler_driver import (
+    CELL,
     Picky,
     SchedulerDriver,
     claims_in,
@@ -72,6 +73,43 @@ def test_no_host_but_placement_knows_better() -> None:
     # then the request is decided again on what was read
     write = only(ef.WriteAllocation, driver.give(node_read("node-1")))
     assert write.allocations == taken("node-1")
+
+
+def test_a_provider_that_is_no_node_does_not_delay_the_end() -> None:
+    # given a provider in Placement that was left by a compute, and that would fit
+    driver = SchedulerDriver().with_agents("node-1", vcpus=0)
+    ask = only(ef.AskFitting, driver.ask())
+    only(ef.RefreshNode, driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"left"}), cause=ask.cause)))
+
+    # when no cell has it, the request fails at once
+    fail = only(ef.Fail, driver.give(ev.NodeNotFound("left")))
+    assert fail.code == ef.FailureCode.NO_CANDIDATES
+
+
+def test_a_provider_that_is_no_node_does_not_end_the_wait_for_others() -> None:
+    driver = SchedulerDriver().without_agents("node-1", vcpus=0)
+    ask = only(ef.AskFitting, driver.ask())
+    driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1", "left"}), cause=ask.cause))
+
+    assert driver.give(ev.NodeNotFound("left")) == driver.give(ev.NodeNotFound("other")) == []
+    only(ef.WriteAllocation, driver.give(node_read("node-1")))
+
+
+def test_a_row_that_was_read_before_is_not_forgotten_for_a_provider_that_is_no_node() -> None:
+    driver = SchedulerDriver().without_agents("node-1", vcpus=0)
+    ask = only(ef.AskFitting, driver.ask())
+    driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1", "left"}), cause=ask.cause))
+
+    assert of_kind(ef.WriteAllocation, driver.give(node_read("node-1"))) == []
+    only(ef.WriteAllocation, driver.give(ev.NodeNotFound("left")))
+
+
+def test_a_node_that_goes_while_it_is_read_does_not_delay_the_end() -> None:
+    driver = SchedulerDriver().without_agents("node-1", vcpus=0)
+    ask = only(ef.AskFitting, driver.ask())
+    driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause))
+
+    only(ef.Fail, driver.give(ev.NodesGone(CELL, frozenset({"node-1"}))))
 
 
 def test_no_host_but_placement_knows_better_than_the_agent() -> None:

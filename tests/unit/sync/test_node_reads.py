@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared_scheduler.core.events import AggregateFacts, NodeRead, NodesGone, ServicesRead
+from shared_scheduler.core.events import AggregateFacts, NodeNotFound, NodeRead, NodesGone, ServicesRead
 from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.placement.mirror import PlacementMirror, Tree
 from shared_scheduler.sync.cell_reads import CellReads
@@ -111,7 +111,7 @@ def test_a_node_of_an_unknown_cell_is_searched_for(nova: NovaDatabases, world: W
     services, node = reader.read(own, "")
     assert isinstance(services, ServicesRead) and [one.host for one in services.services] == ["cmp-1"]
     assert (node.cell, node.node) == (nova.cell_uuid, own)
-    assert reader.read("no-such-node", "") == []
+    assert reader.read("no-such-node", "") == [NodeNotFound("no-such-node")]
 
 
 def test_a_node_whose_agent_has_reported_is_not_read(
