@@ -18,6 +18,7 @@ ASKING     Placement names hosts that fit       MENDING    read their rows again
                                                            Placement before it answers
 ASKING     no such host, an error, or too late  (settled)  the requests fail
 MENDING    all those rows arrived, or too late  (settled)  decide the requests again
+MENDING    no cell has any of those nodes       (settled)  the requests fail
 (settled)  a request has no host, soon after    (settled)  it fails at once
 =========  ===================================  =========  =========================================
 """
@@ -25,7 +26,7 @@ MENDING    all those rows arrived, or too late  (settled)  decide the requests a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -73,6 +74,8 @@ class ShapeQuestion:
     #: the hosts that Placement named, and those whose rows are being read again
     fitting: frozenset[str] = frozenset()
     mending: set[str] = field(default_factory=set)
+    #: whether one of these rows has arrived
+    corrected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +175,19 @@ class Recheck:
         question = self._asked
         if question is None or node not in question.mending:
             return
-        question.mending.discard(node)
+        question.corrected = True
+        self._arrived(step, question, [node])
+
+    def no_row(self, step: Step, nodes: Iterable[str]) -> None:
+        """Do not wait for the rows of nodes that no cell has, such as the one of a provider that a compute has left."""
+        question = self._asked
+        if question is not None and not question.mending.isdisjoint(nodes):
+            self._arrived(step, question, nodes)
+
+    def _arrived(self, step: Step, question: ShapeQuestion, nodes: Iterable[str]) -> None:
+        question.mending.difference_update(nodes)
         if not question.mending:
-            self._settle(step, question, True)
+            self._settle(step, question, question.corrected)
 
     def on_timer(self, step: Step, _name: str) -> None:
         """End the wait: continue with the rows that have arrived."""

@@ -282,6 +282,7 @@ class SchedulerCore:
         | ev.SharingRead
         | ev.NodeRead
         | ev.NodesGone
+        | ev.NodeNotFound
         | ev.NodesListed
         | ev.NodeContradicted,
     ) -> None:
@@ -291,9 +292,11 @@ class SchedulerCore:
             case ev.NodeContradicted(node, why):
                 self.corrections.correct(step, node, why)
             case ev.NodesGone():
-                self._gone(event)
+                self._gone(step, event)
+            case ev.NodeNotFound(node):
+                self.recheck.no_row(step, [node])
             case ev.NodesListed(cell):
-                self._gone(ev.NodesGone(cell, self.nodes.listed(step, event)))
+                self._gone(step, ev.NodesGone(cell, self.nodes.listed(step, event)))
             case ev.SharingRead(providers):
                 self.table.set_sharing(providers)
             case ev.BuildsRead():
@@ -312,11 +315,12 @@ class SchedulerCore:
                 if row is not None:
                     self.awaited_builds.resumed(step, row.cell, row.node, build)
 
-    def _gone(self, event: ev.NodesGone) -> None:
+    def _gone(self, step: Step, event: ev.NodesGone) -> None:
         self.nodes.gone(event)
         self.quarantine.forget(event.nodes)
         self.corrections.forget(event.nodes)
         self.ordered_resyncs.forget(event.nodes)
+        self.recheck.no_row(step, event.nodes)
 
     def _services(self, event: ev.ServicesRead) -> None:
         known = self._hosts_with_service.setdefault(event.cell, set())

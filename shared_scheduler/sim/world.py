@@ -251,8 +251,10 @@ class World:
         self.agenda.after(in_s + self.placement_delay_s(), self._refreshed, scheduler, node)
 
     def _refreshed(self, scheduler: SimScheduler, node: str) -> None:
-        if self.placement.up and scheduler.up and node in self.nodes:
-            scheduler.feed(self._node_read(scheduler, self.nodes[node]))
+        if not (self.placement.up and scheduler.up):
+            return
+        found = self.nodes.get(node)
+        scheduler.feed(ev.NodeNotFound(node) if found is None else self._node_read(scheduler, found))
 
     def _poll(self, scheduler: SimScheduler) -> None:
         """Read rows without an agent again, as the service's poll does."""

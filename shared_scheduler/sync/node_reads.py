@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shared_scheduler.core.events import AggregateFacts, NodeRead, NodesGone, ServicesRead
+from shared_scheduler.core.events import AggregateFacts, NodeNotFound, NodeRead, NodesGone, ServicesRead
 from shared_scheduler.model import leaves
 from shared_scheduler.model.compute_node import leaves_from_compute_node
 from shared_scheduler.placement.mirror import PlacementMirror, Tree
@@ -37,7 +37,7 @@ class NodeReads:
         self._cells = cells
         self._agent_speaks_for = agent_speaks_for
 
-    def node(self, key: Key, began_s: float) -> Iterator[NodeRead | NodesGone | ServicesRead]:
+    def node(self, key: Key, began_s: float) -> Iterator[NodeRead | NodesGone | NodeNotFound | ServicesRead]:
         """``key``: cell and node; if the cell is empty, it is searched for."""
         cell, node = key
         if not cell:
@@ -53,7 +53,7 @@ class NodeReads:
         if not found:
             yield NodesGone(cell, frozenset([node]))
 
-    def _new(self, node: str, began_s: float) -> Iterator[NodeRead | ServicesRead]:
+    def _new(self, node: str, began_s: float) -> Iterator[NodeRead | NodeNotFound | ServicesRead]:
         """A node that is not known yet: finds its cell, and yields its service first."""
         for cell, reads in self._cells().items():
             for event in self._of_cell(reads, node, began_s):
@@ -61,6 +61,7 @@ class NodeReads:
                 yield ServicesRead(cell, services, complete=False)
                 yield event
                 return
+        yield NodeNotFound(node)
 
     def _of_cell(self, reads: CellReads, node: str, began_s: float) -> Iterator[NodeRead]:
         for seen in reads.seen([node]):
