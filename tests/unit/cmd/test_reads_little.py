@@ -145,6 +145,21 @@ def test_a_few_records_of_a_project_are_the_newest_of_all(
         assert from_records.last(store, count, wanted) == everything[-count:]
 
 
+@pytest.mark.parametrize("since_s", [None, BEGIN_S])
+def test_an_end_in_whole_seconds_is_the_newest_record_of_a_project(tmp_path: Path, since_s: float | None) -> None:
+    """Nova's databases tell the end of a build in whole seconds, so it may seem to be earlier than its decision."""
+    at_s = float(int(BEGIN_S)) + 60.0
+    store = JsonLines(tmp_path / "r")
+    store.write([
+        placed(server(1), 1, at_s + 0.7, "c1") | {"project_id": "demo"},
+        build("c1", at_s, server(1), "") | {"source": DATABASES},
+    ])  # fmt: skip
+
+    [newest] = from_records.last(store, 1, RecordConditions(project="demo", since_s=since_s))
+
+    assert newest["kind"] == "build"
+
+
 def test_a_few_records_of_a_project_take_few_records(tmp_path: Path, read: list[int]) -> None:
     store = JsonLines(tmp_path / "r")
     store.write([one for number in range(600) for one in (
