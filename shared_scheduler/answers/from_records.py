@@ -113,10 +113,15 @@ def last(store: Store, count: int, wanted: RecordConditions) -> list[RecordEntry
     Those of a project have the ends of builds of its newest servers that were stored without ids."""
     found = store.last(count, wanted)
     if wanted.project and wanted.kind in ("", BUILD):
-        # what is older than all of them is not among the newest, if there are as many as are wanted
-        newer = replace(wanted, since_s=float(found[0]["at"])) if len(found) == count else wanted
-        found = [record for _, record in in_order([*found, *_ends_without_ids(store, count, newer)])]
+        part = replace(wanted, since_s=_newer_since_s(found, wanted)) if 0 < count == len(found) else wanted
+        found = [record for _, record in in_order([*found, *_ends_without_ids(store, count, part)])]
     return cast(list[RecordEntry], found[-count:])
+
+
+def _newer_since_s(found: Sequence[Record], wanted: RecordConditions) -> float:
+    """Since when there may be ends that are newer than the oldest of as many records as are wanted."""
+    oldest_s = float(found[0]["at"]) - WHOLE_SECONDS_S
+    return oldest_s if wanted.since_s is None else max(oldest_s, wanted.since_s)
 
 
 def _ends_without_ids(store: Store, count: int, wanted: RecordConditions) -> list[Record]:
