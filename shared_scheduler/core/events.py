@@ -190,9 +190,13 @@ class NodesGone:
 
 @dataclass(frozen=True, slots=True)
 class NodeNotFound:
-    """A node that was searched for, because Placement names its provider, and that no cell has."""
+    """A node that was searched for, because Placement names its provider, and that no cell has.
+
+    ``read_at_s``: the time at which the search began, on the monotonic clock of the core.
+    """
 
     node: str
+    read_at_s: float
     cause: str = field(default="node not found", kw_only=True)
 
 

@@ -253,8 +253,10 @@ class World:
     def _refreshed(self, scheduler: SimScheduler, node: str) -> None:
         if not (self.placement.up and scheduler.up):
             return
-        found = self.nodes.get(node)
-        scheduler.feed(ev.NodeNotFound(node) if found is None else self._node_read(scheduler, found))
+        if (found := self.nodes.get(node)) is not None:
+            scheduler.feed(self._node_read(scheduler, found))
+        else:
+            scheduler.feed(ev.NodeNotFound(node, scheduler.clock.now))
 
     def _poll(self, scheduler: SimScheduler) -> None:
         """Read rows without an agent again, as the service's poll does."""

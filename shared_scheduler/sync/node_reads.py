@@ -61,7 +61,7 @@ class NodeReads:
                 yield ServicesRead(cell, services, complete=False)
                 yield event
                 return
-        yield NodeNotFound(node)
+        yield NodeNotFound(node, began_s)
 
     def _of_cell(self, reads: CellReads, node: str, began_s: float) -> Iterator[NodeRead]:
         for seen in reads.seen([node]):

@@ -9,6 +9,7 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.request_state import RequestPhase
 from shared_scheduler.decision.request import PlacementForm, Request
+from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import Increment, Resync
 from tests.unit.core.scheduler_driver import (
     CELL,
@@ -82,7 +83,7 @@ def test_a_provider_that_is_no_node_does_not_delay_the_end() -> None:
     only(ef.RefreshNode, driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"left"}), cause=ask.cause)))
 
     # when no cell has it, the request fails at once
-    fail = only(ef.Fail, driver.give(ev.NodeNotFound("left")))
+    fail = only(ef.Fail, driver.give(ev.NodeNotFound("left", driver.now)))
     assert fail.code == ef.FailureCode.NO_CANDIDATES
 
 
@@ -91,7 +92,7 @@ def test_a_provider_that_is_no_node_does_not_end_the_wait_for_others() -> None:
     ask = only(ef.AskFitting, driver.ask())
     driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1", "left"}), cause=ask.cause))
 
-    assert driver.give(ev.NodeNotFound("left")) == driver.give(ev.NodeNotFound("other")) == []
+    assert driver.give(ev.NodeNotFound("left", driver.now)) == driver.give(ev.NodeNotFound("other", driver.now)) == []
     only(ef.WriteAllocation, driver.give(node_read("node-1")))
 
 
@@ -101,7 +102,21 @@ def test_a_row_that_was_read_before_is_not_forgotten_for_a_provider_that_is_no_n
     driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1", "left"}), cause=ask.cause))
 
     assert of_kind(ef.WriteAllocation, driver.give(node_read("node-1"))) == []
-    only(ef.WriteAllocation, driver.give(ev.NodeNotFound("left")))
+    only(ef.WriteAllocation, driver.give(ev.NodeNotFound("left", driver.now)))
+
+
+def test_a_node_that_joins_while_an_older_search_for_it_goes_on_is_not_refused() -> None:
+    # given a slow database, and a search for a node that is older than the question
+    driver = SchedulerDriver().with_agents("node-1", vcpus=0)
+    ask = only(ef.AskFitting, driver.ask())
+    began_s = driver.now
+    driver.now += 1.0
+    driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-2"}), cause=ask.cause))
+
+    # when that one has not found it, the request waits for its own search
+    assert driver.give(ev.NodeNotFound("node-2", began_s)) == []
+    driver.give(ev.ServicesRead(CELL, (ServiceFacts("host-2"),), False))
+    only(ef.WriteAllocation, driver.give(node_read("node-2")))
 
 
 def test_a_node_that_goes_while_it_is_read_does_not_delay_the_end() -> None:

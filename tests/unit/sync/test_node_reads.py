@@ -111,7 +111,7 @@ def test_a_node_of_an_unknown_cell_is_searched_for(nova: NovaDatabases, world: W
     services, node = reader.read(own, "")
     assert isinstance(services, ServicesRead) and [one.host for one in services.services] == ["cmp-1"]
     assert (node.cell, node.node) == (nova.cell_uuid, own)
-    assert reader.read("no-such-node", "") == [NodeNotFound("no-such-node")]
+    assert reader.read("no-such-node", "") == [NodeNotFound("no-such-node", 7.0)]
 
 
 def test_a_node_whose_agent_has_reported_is_not_read(
