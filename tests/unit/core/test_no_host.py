@@ -119,6 +119,17 @@ def test_a_node_that_joins_while_an_older_search_for_it_goes_on_is_not_refused()
     only(ef.WriteAllocation, driver.give(node_read("node-2")))
 
 
+def test_providers_that_are_no_nodes_do_not_keep_rows_from_being_read() -> None:
+    # given a full node, and as many providers that computes have left as rows are read
+    driver = SchedulerDriver(recheck_rows_max=3).without_agents("node-1", vcpus=0)
+    ask = only(ef.AskFitting, driver.ask())
+    left = {f"left-{number}" for number in range(3)}
+
+    # when Placement says that all fit, the row of the node is among those
+    effects = driver.give(ev.FittingAnswered(ask.ask_id, frozenset({*left, "node-1"}), cause=ask.cause))
+    assert [one.node for one in of_kind(ef.RefreshNode, effects)] == ["node-1", "left-0", "left-1"]
+
+
 def test_a_node_that_goes_while_it_is_read_does_not_delay_the_end() -> None:
     driver = SchedulerDriver().without_agents("node-1", vcpus=0)
     ask = only(ef.AskFitting, driver.ask())
