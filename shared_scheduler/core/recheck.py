@@ -17,7 +17,8 @@ WAITING    its turn, all its requests ended     (unknown)
 ASKING     Placement names hosts that fit       MENDING    read their rows again; an agent reads
                                                            Placement before it answers
 ASKING     no such host, an error, or too late  (settled)  the requests fail
-MENDING    all those rows arrived, or too late  (settled)  decide the requests again
+MENDING    all those rows arrived, or no cell   (settled)  decide the requests again
+           has their nodes; or too late
 MENDING    no cell has any of those nodes       (settled)  the requests fail
 (settled)  a request has no host, soon after    (settled)  it fails at once
 =========  ===================================  =========  =========================================
@@ -74,7 +75,8 @@ class ShapeQuestion:
     #: the hosts that Placement named, and those whose rows are being read again
     fitting: frozenset[str] = frozenset()
     mending: set[str] = field(default_factory=set)
-    #: whether one of these rows has arrived
+    #: since when they are, and whether one of them has arrived
+    mending_s: float = float("inf")
     corrected: bool = False
 
 
@@ -162,7 +164,7 @@ class Recheck:
         if question is None or late or question.state != RecheckState.ASKING:
             return
         step.trigger = question.request_id
-        question.fitting = event.nodes
+        question.fitting, question.mending_s = event.nodes, step.now
         for node in sorted(event.nodes)[: self._settings.recheck_rows_max]:
             if self._corrections.correct(step, node, "Placement says that it fits"):
                 question.mending.add(node)
@@ -177,6 +179,14 @@ class Recheck:
             return
         question.corrected = True
         self._arrived(step, question, [node])
+
+    def not_found(self, step: Step, node: str, read_at_s: float) -> None:
+        """Handle a search that has found nothing; one that began before Placement answered may have missed a new node.
+
+        The search that the question has requested begins after it.
+        """
+        if self._asked is not None and self._asked.mending_s <= read_at_s:
+            self.no_row(step, [node])
 
     def no_row(self, step: Step, nodes: Iterable[str]) -> None:
         """Do not wait for the rows of nodes that no cell has, such as the one of a provider that a compute has left."""

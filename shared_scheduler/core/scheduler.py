@@ -293,8 +293,8 @@ class SchedulerCore:
                 self.corrections.correct(step, node, why)
             case ev.NodesGone():
                 self._gone(step, event)
-            case ev.NodeNotFound(node):
-                self.recheck.no_row(step, [node])
+            case ev.NodeNotFound(node, read_at_s):
+                self.recheck.not_found(step, node, read_at_s)
             case ev.NodesListed(cell):
                 self._gone(step, ev.NodesGone(cell, self.nodes.listed(step, event)))
             case ev.SharingRead(providers):
