@@ -165,7 +165,7 @@ class Recheck:
             return
         step.trigger = question.request_id
         question.fitting, question.mending_s = event.nodes, step.now
-        for node in sorted(event.nodes)[: self._settings.recheck_rows_max]:
+        for node in self._corrections.known_first(event.nodes)[: self._settings.recheck_rows_max]:
             if self._corrections.correct(step, node, "Placement says that it fits"):
                 question.mending.add(node)
         question.state = RecheckState.MENDING

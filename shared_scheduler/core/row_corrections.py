@@ -50,6 +50,10 @@ class RowCorrections:
             return self._nodes.ask_to_check_placement(step, node)
         return self.refresh(step, node, why)
 
+    def known_first(self, nodes: Iterable[str]) -> list[str]:
+        """Sort nodes: those that are not known, which may be providers that computes have left, are the last."""
+        return sorted(nodes, key=lambda node: (self._nodes.get(node) is None, node))
+
     def refresh(self, step: Step, node: str, why: str) -> bool:
         """Request a new read of a node; False if it was read recently."""
         known = self._nodes.get(node)
