@@ -172,6 +172,11 @@ class Recheck:
         if not question.mending:
             self._settle(step, question, False)
 
+    @property
+    def awaited(self) -> frozenset[str]:
+        """The nodes whose rows are waited for."""
+        return frozenset() if self._asked is None else frozenset(self._asked.mending)
+
     def row_read(self, step: Step, node: str) -> None:
         """Handle a whole row that was read; an increment does not count as an answer."""
         question = self._asked

@@ -30,6 +30,7 @@ from shared_scheduler.sim.attached_ports import without_ports
 from shared_scheduler.sim.floods import TurnChecks
 from shared_scheduler.sim.group_checks import GroupChecks
 from shared_scheduler.sim.invariants import Violation
+from shared_scheduler.sim.left_providers import SearchChecks
 from shared_scheduler.sim.published import Published
 from shared_scheduler.sim.soft_choices import SoftChoices
 from shared_scheduler.sim.topology import Holding, holding_in, holding_of, over_given
@@ -88,6 +89,7 @@ class Checkers:
         self.groups = GroupChecks(world, self.check)
         self.soft_choices = SoftChoices(world, self.check)
         self.turns = TurnChecks(world, self.check)
+        self.searches = SearchChecks(world, self.check)
         self._claimed: dict[str, Claim] = {}  # claim id -> what was cast
         self._agreed: set[tuple[str, str]] = set()  # (node, claim id): the agent of the node has accepted the claim
         self._taken_back: set[str] = set()  # ids of claims whose allocations were deleted, or are of a later claim
@@ -213,6 +215,7 @@ class Checkers:
         """A scheduler took a step, and its effects are on their way."""
         self._steps += 1
         self.turns.stepped(scheduler)
+        self.searches.stepped(scheduler)
         if self._steps % BALANCE_EVERY == 0:
             self.balance(scheduler)
         if self._world.trace.detailed:

@@ -13,6 +13,7 @@ from math import exp, log
 from random import Random
 
 from shared_scheduler.sim.floods import FLOOD_HOST, Flood
+from shared_scheduler.sim.left_providers import LeftProvider
 from shared_scheduler.sim.lies import LyingNode
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
@@ -97,6 +98,7 @@ class Faults:
             "requests_twice": self._requests_twice,
             "placement_crawls": self._placement_crawls,
             "host_floods": self._host_floods,
+            "provider_stays": self._provider_stays,
         }
 
     def draw(
@@ -308,6 +310,12 @@ class Faults:
         flood = Flood(self._world)
         self._span(at_s, for_s, flood.begin, flood.end)
         return FLOOD_HOST
+
+    def _provider_stays(self, at_s: float, for_s: float) -> str:
+        """Placement has a provider that a compute has left, until somebody deletes it."""
+        left = LeftProvider(self._world, f"left-{at_s:.6f}")
+        self._span(at_s, for_s, left.begin, left.end)
+        return "of a compute that was deleted"
 
     def _ports_in_moves(self, at_s: float, for_s: float) -> str:
         """Schedulers are asked to move servers, and somebody else attaches ports to these meanwhile."""

@@ -40,6 +40,8 @@ WHILE_IT_RUNS = {
     "others_kept": "What others have allocated to a server that moves is there, and besides that only the resources of "
     "its flavor, once, on the host that the outcome of the move names.",
     "its_turn": "However many nodes of another host wait for a resync, a node waits for its own host at most.",
+    "no_wait_for_no_node": "No request waits for the row of a provider that is no node longer than the search for its "
+    "node takes.",
     "no_lost_records": "Every allocation has the record of its consumer.",
     "nothing_left_behind": "A request that failed has deleted what it wrote.",
     "well_again": "Ten seconds after Placement is well again, no request fails because of Placement.",

@@ -28,6 +28,7 @@ from shared_scheduler.core.events import Event, GroupAnswered, RequestArrived
 from shared_scheduler.core.group_check import GroupCheck
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import Planner
+from shared_scheduler.core.recheck import Recheck
 from shared_scheduler.core.request_state import InstancePlacement, RequestState
 from shared_scheduler.core.requests import Alternates, Requests
 from shared_scheduler.core.scheduler import SchedulerCore
@@ -627,6 +628,15 @@ def believe_in_moves_without_an_answer(patch: pytest.MonkeyPatch) -> None:
 
     real = GroupCheck.judge
     patch.setattr(GroupCheck, "judge", judge)
+
+
+# -- providers without a node
+
+
+@bug("no_wait_for_no_node")
+def wait_for_what_is_no_node(patch: pytest.MonkeyPatch) -> None:
+    """A request waits for the row of a provider that a compute has left (before f9b2c1f)."""
+    patch.setattr(Recheck, "not_found", lambda self, step, node, read_at_s: None)
 
 
 PLANTED = tuple(found for found in list(globals().values()) if isinstance(found, Planted))

@@ -80,6 +80,7 @@ SHOWN_BY = {
     "wait_in_one_line": 47,
     "miss_members_that_begin_to_leave": 49,
     "believe_in_moves_without_an_answer": 50,
+    "wait_for_what_is_no_node": 51,
 }
 #: the quickest world of all, which shows most of the others
 QUICKEST = 19
@@ -113,6 +114,7 @@ def plans() -> Iterator[RunPlan]:
     yield drawn(38)  # a server is deleted, and its allocation some time after it
     yield drawn(80279)  # the only member of an affinity group begins to move while another one is placed
     yield slow_moves_plan()
+    yield left_provider_plan()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -315,6 +317,18 @@ def slow_moves_plan() -> RunPlan:
         ),
         fault_every_s=1.0,
         fault_kinds=("ports_in_moves",),
+    )
+
+
+def left_provider_plan() -> RunPlan:
+    """Computes that were deleted have left providers, and there is too little room."""
+    return RunPlan(
+        seed=1,
+        duration_s=10.0,
+        sizes=Sizes(nodes=2, schedulers=2, heartbeat_interval_s=2.0),
+        workload=Workload(rate_per_s=4.0, lifetime_s=5.0, flavors=FLAVORS[3:]),
+        fault_every_s=2.0,
+        fault_kinds=("provider_stays",),
     )
 
 
