@@ -28,6 +28,7 @@ only what comes of it.
 ``scheduler s1 dies``                 or ``starts``
 ``placement down``                    or ``up``
 ``shrink node-1 VCPU=1``              its inventory in Placement becomes smaller
+``left node-9 VCPU=2``                a provider in Placement that a deleted compute has left
 ``service node-1 disabled``           or ``enabled``
 ``broker dies``                       or ``returns``
 ``cut node-1``, ``cut s1 node-1``     from everybody, or these two from one another (``heal``)
@@ -192,13 +193,18 @@ class Cloud(Stage):
 
     def do_cloud(self, *words: str) -> None:
         nodes, facts = split(words)
-        size = Size(facts.get("VCPU", 2), MEMORY_MB, DISK_GB, cpu_ratio=1.0)
+        size = size_of(facts)
         for number, node in enumerate(nodes):
             pins, nics = facts.get("pins", 0), facts.get("nics", 0)
             self.computes[node] = compute = Compute(self, node, number, size, pins, nics)
             self.placement.add_provider(node, compute.host, size.inventories())
             if facts.get("agents", 1):
                 compute.start_agent()
+
+    def do_left(self, *words: str) -> None:
+        nodes, facts = split(words)
+        for node in nodes:
+            self.placement.add_provider(node, node, size_of(facts).inventories())
 
     def do_schedulers(self, *names: str) -> None:
         for name in names:
@@ -236,6 +242,9 @@ class Cloud(Stage):
         members = frozenset(compute.tracker.instances)
         host = compute.host
         return ev.NodeRead(CELL, node, host, host, leaves, held, members, self.now)
+
+    def search_for(self, node: str) -> ev.NodeRead | ev.NodeNotFound:
+        return self.read_of(node) if node in self.computes else ev.NodeNotFound(node, self.now)
 
     def do_poll(self, name: str) -> None:
         scheduler = self.schedulers[name]
@@ -409,6 +418,11 @@ class Cloud(Stage):
         for node in self.computes:
             if over := self.placement.over_commit(node):
                 yield f"{node} is over-committed: {over}"
+
+
+def size_of(facts: dict[str, int]) -> Size:
+    """Of each compute host of a ``cloud``."""
+    return Size(facts.get("VCPU", 2), MEMORY_MB, DISK_GB, cpu_ratio=1.0)
 
 
 def split(words: tuple[str, ...]) -> tuple[list[str], dict[str, int]]:

@@ -89,8 +89,8 @@ class ScriptedScheduler:
             case ef.Fail(request, code, _, _):
                 self.cloud.note(f"{self.name} fails {request.request_id}: {code.value}")
             case ef.RefreshNode(_, node):
-                read = self.cloud.read_of
-                self.call("databases", f"read {node}", lambda: read(node), lambda: None)
+                search = self.cloud.search_for
+                self.call("databases", f"read {node}", lambda: search(node), lambda: None)
             case ef.RecordBuild() | ef.RecordNode() | ef.ReadBuild():
                 pass
             case _:
