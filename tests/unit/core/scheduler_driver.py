@@ -110,12 +110,12 @@ def snapshot(
     return Snapshot(node, epoch, sequence, host_of(node), leaves, held, pending, digest)
 
 
-def node_read(node: str, cell: str = CELL, vcpus: int = 4, free_mb: int = 8192) -> ev.NodeRead:
+def node_read(node: str, cell: str = CELL, vcpus: int = 4, free_mb: int = 8192, read_at_s: float = 0.0) -> ev.NodeRead:
     """A node as it is read from the databases and Placement."""
     leaves = node_leaves(node, vcpus, free_mb)
     del leaves["agent.mode"], leaves["agent.ready"]
     host = host_of(node)
-    return ev.NodeRead(cell, node, host, host, leaves, {}, frozenset(), 0.0)
+    return ev.NodeRead(cell, node, host, host, leaves, {}, frozenset(), read_at_s)
 
 
 def request(*servers: str, **changes: Any) -> Request:

@@ -72,7 +72,7 @@ def test_no_host_but_placement_knows_better() -> None:
     refresh = only(ef.RefreshNode, driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause)))
     assert refresh.node == "node-1"
     # then the request is decided again on what was read
-    write = only(ef.WriteAllocation, driver.give(node_read("node-1")))
+    write = only(ef.WriteAllocation, driver.give(node_read("node-1", read_at_s=driver.now)))
     assert write.allocations == taken("node-1")
 
 
@@ -93,7 +93,7 @@ def test_a_provider_that_is_no_node_does_not_end_the_wait_for_others() -> None:
     driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1", "left"}), cause=ask.cause))
 
     assert driver.give(ev.NodeNotFound("left", driver.now)) == driver.give(ev.NodeNotFound("other", driver.now)) == []
-    only(ef.WriteAllocation, driver.give(node_read("node-1")))
+    only(ef.WriteAllocation, driver.give(node_read("node-1", read_at_s=driver.now)))
 
 
 def test_a_row_that_was_read_before_is_not_forgotten_for_a_provider_that_is_no_node() -> None:
@@ -101,7 +101,7 @@ def test_a_row_that_was_read_before_is_not_forgotten_for_a_provider_that_is_no_n
     ask = only(ef.AskFitting, driver.ask())
     driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1", "left"}), cause=ask.cause))
 
-    assert of_kind(ef.WriteAllocation, driver.give(node_read("node-1"))) == []
+    assert of_kind(ef.WriteAllocation, driver.give(node_read("node-1", read_at_s=driver.now))) == []
     only(ef.WriteAllocation, driver.give(ev.NodeNotFound("left", driver.now)))
 
 
@@ -116,7 +116,20 @@ def test_a_node_that_joins_while_an_older_search_for_it_goes_on_is_not_refused()
     # when that one has not found it, the request waits for its own search
     assert driver.give(ev.NodeNotFound("node-2", began_s)) == []
     driver.give(ev.ServicesRead(CELL, (ServiceFacts("host-2"),), False))
-    only(ef.WriteAllocation, driver.give(node_read("node-2")))
+    only(ef.WriteAllocation, driver.give(node_read("node-2", read_at_s=driver.now)))
+
+
+def test_a_read_that_began_before_placement_answered_is_no_answer() -> None:
+    # given a row without an agent, and a poll that reads it when Placement is asked
+    driver = SchedulerDriver().without_agents("node-1", vcpus=0)
+    ask = only(ef.AskFitting, driver.ask())
+    polled_s = driver.now
+    driver.now += 1.0
+    driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause))
+
+    # when the poll has seen the node as it was before, the request waits for its own read
+    assert driver.give(node_read("node-1", vcpus=0, read_at_s=polled_s)) == []
+    only(ef.WriteAllocation, driver.give(node_read("node-1", read_at_s=driver.now)))
 
 
 def test_providers_that_are_no_nodes_do_not_keep_rows_from_being_read() -> None:
