@@ -129,9 +129,13 @@ RECORDS_OF_ONE_PER_S, RECORDS_OF_ONE_BURST, RECORDED_NODES_MAX = 0.1, 10, 16_384
 
 @dataclass(frozen=True, slots=True)
 class RowRead(Fact):
-    """The whole row of a node was read, from its agent or from the databases."""
+    """The whole row of a node was read, from its agent or from the databases.
+
+    ``read_at_s``: when its snapshot arrived, or when the read of the databases began.
+    """
 
     node: str
+    read_at_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +273,7 @@ class Nodes:
             self._heard_past(known, message.epoch, step.now)
         self._carry_out(step, known, outcome)
         if isinstance(message, Snapshot):
-            step.report(RowRead(known.node))  # it may have been asked for, even if it changes nothing
+            step.report(RowRead(known.node, step.now))  # it may have been asked for, even if it changes nothing
 
     def _is_of_second_agent(self, step: Step, known: Node, message: NodeMessage) -> bool:
         host, epoch = _host_in(message), message.epoch
@@ -492,7 +496,7 @@ class Nodes:
         self._table.load(event.node, event.leaves, consumers_of(event, self._table))
         known.window.forget(step.now)
         self._show(known)
-        step.report(RowRead(known.node))
+        step.report(RowRead(known.node, event.read_at_s))
 
     def listed(self, step: Step, event: NodesListed) -> frozenset[str]:
         """Take the hosts of nodes from the database.  Returns the nodes of the cell that it does not have."""

@@ -177,10 +177,10 @@ class Recheck:
         """The nodes whose rows are waited for."""
         return frozenset() if self._asked is None else frozenset(self._asked.mending)
 
-    def row_read(self, step: Step, node: str) -> None:
-        """Handle a whole row that was read; an increment does not count as an answer."""
+    def row_read(self, step: Step, node: str, read_at_s: float) -> None:
+        """Handle a whole row that was read; an increment does not count as an answer, nor does an older read."""
         question = self._asked
-        if question is None or node not in question.mending:
+        if question is None or node not in question.mending or read_at_s < question.mending_s:
             return
         question.corrected = True
         self._arrived(step, question, [node])

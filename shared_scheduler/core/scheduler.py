@@ -391,8 +391,8 @@ class SchedulerCore:
                     self.awaited_builds.placed(step, server, choice)
                 case AgentSilent(node, why):
                     self.corrections.silent(step, node, why)
-                case RowRead(node):
-                    self.recheck.row_read(step, node)
+                case RowRead(node, read_at_s):
+                    self.recheck.row_read(step, node, read_at_s)
                     self.ordered_resyncs.row_read(step, node)
                 case Rechecked(keys, corrected):
                     for key in keys:
