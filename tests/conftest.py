@@ -44,6 +44,9 @@ SLOWEST_FILES = 25
 SLOW_FILE_S = 10.0
 """The files that a summary names, and the least time of one."""
 
+QUICK_EXAMPLES = 25
+"""Of a property test, with ``--quick``; a quarter of the usual number."""
+
 TRACEBACK = "Traceback (most recent call last):"
 """Begins what a program of ours printed; its reason is then the last line."""
 
@@ -51,7 +54,14 @@ TRACEBACK = "Traceback (most recent call last):"
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("searching", PATIENT, derandomize=False)
 settings.register_profile("patient", PATIENT, derandomize=True, database=None)
+settings.register_profile("quick", PATIENT, derandomize=True, database=None, max_examples=QUICK_EXAMPLES)
 settings.load_profile("patient")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before the tests are imported, because their own settings are made from the profile's."""
+    if config.getoption("quick"):
+        settings.load_profile("quick")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -132,6 +132,7 @@ def test_the_live_view_fits_into_a_small_terminal(columns: int, rows: int, monke
     assert max(frame.count("\n") for frame in frames) < rows
 
 
+@pytest.mark.long
 def test_the_live_view_shows_the_events_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     last = watched(80, 24, monkeypatch).frames()[-1]
     for word in ("without a verdict", "answered p50", "snapshots", "starts again", "requests end"):

@@ -81,6 +81,7 @@ def test_simulate_reports_as_json_and_the_same_again(capsys: pytest.CaptureFixtu
     assert len(traces) == 1
 
 
+@pytest.mark.long
 def test_simulate_runs_many_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--seeds", "2", "--seed", "11", "--format", "json"]) == 0
     figures = json.loads(capsys.readouterr().out)
@@ -104,6 +105,7 @@ def test_many_seeds_come_to_the_same_in_one_process_and_in_several(
     assert told[0] == told[1]
 
 
+@pytest.mark.long
 def test_a_broken_seed_is_printed_with_its_replay_and_its_trace(
     tmp_path: pytest.TempPathFactory,
     capsys: pytest.CaptureFixture[str],

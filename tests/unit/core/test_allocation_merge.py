@@ -12,6 +12,7 @@ from hypothesis import example, given, note, settings
 
 from shared_scheduler.core.allocation_merge import MAX_MERGES, merge
 from shared_scheduler.model.resources import add_amounts, plain_allocations, sum_amounts
+from tests.support.examples import examples
 
 BANDWIDTH = "NET_BW_EGR_KILOBIT_PER_SEC"
 SOURCE = {"source": {"VCPU": 2, "MEMORY_MB": 512}}
@@ -182,7 +183,7 @@ REMOVE, ARRIVE = st.tuples(st.just("remove"), st.integers(0, 1)), st.tuples(st.j
 TAKE_BACK = st.tuples(st.just("take_back"))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @example(
     SOURCE, TARGET, [("send", "answer lost"), ("add", "source-port", "FPGA", 1), ("send", "answered"), ("take_back",)]
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from hypothesis import settings
 
+from tests.support.examples import examples
 from tests.unit.core.claim_machine import ClaimMachine
 
 TestClaims = ClaimMachine.TestCase
-TestClaims.settings = settings(max_examples=100, stateful_step_count=30)
+TestClaims.settings = settings(max_examples=examples(100), stateful_step_count=30)

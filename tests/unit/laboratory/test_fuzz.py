@@ -23,7 +23,7 @@ from tools.laboratory.report import ProgressLine, Report
 
 ROUNDS = 15
 #: these take most of the time
-SLOW = ("records", "page")
+SLOW = ("records", "page", "scheduler", "connections")
 EACH = [pytest.param(name, marks=pytest.mark.long) if name in SLOW else name for name in targets.TARGETS]
 
 
@@ -100,6 +100,7 @@ def test_an_agent_that_accepts_everything_is_found(monkeypatch: pytest.MonkeyPat
     assert not no_error("agent")
 
 
+@pytest.mark.long
 def test_records_that_are_read_as_they_are_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_lines, "read_record", json.loads)
 
@@ -112,6 +113,7 @@ def test_a_page_that_answers_under_any_name_is_found(monkeypatch: pytest.MonkeyP
     assert not no_error("page")
 
 
+@pytest.mark.long
 def test_a_page_that_does_not_escape_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views, "Environment", lambda **given: Environment(**{**given, "autoescape": False}))
 

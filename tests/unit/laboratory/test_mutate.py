@@ -54,6 +54,7 @@ def test_a_text_that_is_not_there_names_its_mistake() -> None:
         MISTAKES[0].planted_in("something else")
 
 
+@pytest.mark.long
 def test_a_mistake_is_noticed_a_harmless_change_is_not_and_the_copy_is_as_before() -> None:
     [real] = chosen(["memo_*"])
     slots = '__slots__ = ("most", "was_emptied", "weight")'
@@ -70,6 +71,7 @@ def test_a_mistake_is_noticed_a_harmless_change_is_not_and_the_copy_is_as_before
     assert not missed.noticed
 
 
+@pytest.mark.long
 def test_a_command_that_does_not_end_has_noticed_the_mistake() -> None:
     with copied() as tree, runner(tree, 1.0) as running:
         endless = running.noticed_by(Stage("tests", "http.server", ("0", "--bind", "127.0.0.1")))

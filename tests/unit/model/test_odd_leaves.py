@@ -17,6 +17,7 @@ from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.filters import NATIVE_FILTERS
 from shared_scheduler.decision.request import Flavor, Request
 from shared_scheduler.protocol.messages import Increment
+from tests.support.examples import examples
 from tests.unit.core.scheduler_driver import SMALL, SchedulerDriver, node_leaves, node_read, of_kind, request
 
 CPUS = list(range(8))
@@ -123,7 +124,7 @@ def decide_all(at: SchedulerDriver) -> None:
     at.idle()
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(odd_leaves())
 def test_an_agent_may_say_anything(leaves: dict[str, Any]) -> None:
     at = driver()
@@ -131,7 +132,7 @@ def test_an_agent_may_say_anything(leaves: dict[str, Any]) -> None:
     decide_all(at)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(odd_leaves())
 def test_a_database_may_hold_anything(leaves: dict[str, Any]) -> None:
     at = driver().without_agents("node-3")

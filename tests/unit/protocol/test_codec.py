@@ -38,6 +38,7 @@ from shared_scheduler.protocol.messages import (
     Usage,
     Verdict,
 )
+from tests.support.examples import examples
 from tests.unit.protocol.samples import (
     ALLOCATIONS,
     CLAIM,
@@ -404,19 +405,19 @@ def believe_or_refuse(body: bytes) -> None:
         assert decode(encode(message)) == message
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(mutated())
 def test_mutated_bytes_are_understood_or_refused(body: bytes) -> None:
     believe_or_refuse(body)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=300))
 def test_any_bytes_are_understood_or_refused(body: bytes) -> None:
     believe_or_refuse(body)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(1, 9), st.lists(leaf_values, max_size=12))
 def test_any_fields_are_understood_or_refused(number: int, values: list[Any]) -> None:
     believe_or_refuse(msgpack.packb([VERSION, number, *values]))

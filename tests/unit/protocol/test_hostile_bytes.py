@@ -19,6 +19,7 @@ from shared_scheduler.protocol.errors import RemoteProtocolError
 from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Leave, Role, Snapshot
 from shared_scheduler.protocol.resync_turns import ResyncTurns
 from shared_scheduler.protocol.window import MessageWindow, NodeMessage
+from tests.support.examples import examples
 from tests.unit.protocol.samples import MESSAGES, NODE
 from tools.laboratory.fuzz.mutations import mutated_bytes
 
@@ -110,7 +111,7 @@ def a_window() -> MessageWindow:
     return MessageWindow(NODE, Random(1), ResyncTurns(str))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.tuples(spoken, moments), max_size=40))
 def test_a_window_with_arbitrary_messages_stays_consistent_and_bounded(told: list[Any]) -> None:
     window, now = a_window(), 1000.0

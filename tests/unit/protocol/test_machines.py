@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from hypothesis import settings
 
+from tests.support.examples import examples
 from tests.unit.protocol.channel_machine import ChannelMachine
 from tests.unit.protocol.pipe_machine import PipeMachine
 
 TestPipe = PipeMachine.TestCase
-TestPipe.settings = settings(max_examples=150, stateful_step_count=40)
+TestPipe.settings = settings(max_examples=examples(150), stateful_step_count=40)
 TestChannel = ChannelMachine.TestCase
-TestChannel.settings = settings(max_examples=300, stateful_step_count=50)
+TestChannel.settings = settings(max_examples=examples(300), stateful_step_count=50)

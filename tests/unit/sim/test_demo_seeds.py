@@ -18,7 +18,7 @@ from tests.support.demos import run_demo
 SMALL = DemoPlan(seed=0, nodes=8, schedulers=3, duration_s=4.0, rate_per_s=10.0)
 SEEDS = range(80)
 #: enough to show most mistakes (`tools/test --quick`)
-FIRST = SEEDS[:40]
+FIRST = SEEDS[:20]
 OTHERS = [pytest.param(seed, marks=pytest.mark.long) for seed in SEEDS[len(FIRST) :]]
 #: of the demo as it is without arguments, each of which was broken once; about five CPU seconds each
 ONCE_BROKEN = (1323357580,)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from hypothesis import settings
 
+from tests.support.examples import examples
 from tests.unit.table.table_machine import TableMachine
 
 TestTable = TableMachine.TestCase
-TestTable.settings = settings(max_examples=60, stateful_step_count=40)
+TestTable.settings = settings(max_examples=examples(60), stateful_step_count=40)
