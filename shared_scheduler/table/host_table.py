@@ -45,9 +45,7 @@ from shared_scheduler.table.host_columns import HostColumns
 from shared_scheduler.table.host_view import HostView, described
 from shared_scheduler.table.numbers import NOVA_DEFAULT_RATIOS, DefaultRatios
 from shared_scheduler.table.row import (
-    CODE_OF_CLOSED,
     PART_AMOUNTS_MAX,
-    Exclusion,
     Freshness,
     OwnClaim,
     Row,
@@ -60,7 +58,6 @@ from shared_scheduler.table.row import (
 from shared_scheduler.table.row_size import is_too_large
 from shared_scheduler.table.row_writer import DirtyFlags, RowWriter
 
-NEVER_REPORTED = CODE_OF_CLOSED[Exclusion.NEVER_REPORTED]
 #: changes that ``static_at`` records
 RARE = DirtyFlags.STATIC | DirtyFlags.PROVIDERS
 
@@ -296,16 +293,17 @@ class HostTable:
     ) -> None:
         """Apply an increment: absolute values of changed entries, None for removed ones."""
         row = self._of_node.get(node) or self._row(node)
+        has_not_reported = row.steady is None
         dirty = self._writer.apply(row, leaves, consumers, claims, epoch, sequence)
         if row.claims:
             self._overlay.mark_ended(row, claims)
             self._overlay.settle(row)
-        slot = row.slot
-        if dirty & DirtyFlags.READY or self.columns.closed.cells[slot] == NEVER_REPORTED:
+        if has_not_reported or dirty & DirtyFlags.READY:
             self._closed(row)
         if dirty & RARE:
             self._static(row)
         else:
+            slot = row.slot
             self.columns.changed_at.cells[slot] = self.changes.note(slot)
 
     def is_too_large(self, node: str) -> bool:

@@ -256,7 +256,8 @@ class RowWriter:
             dirty = self._put_each_leaf(row, leaves)
             if numbers and dirty <= MOVED:
                 self._moved.learn(names, dirty, len(names))
-        row.added_bytes += LEAF_BYTES * max(0, len(row.leaves) - before)
+        if (added := len(row.leaves) - before) > 0:
+            row.added_bytes += LEAF_BYTES * added
         return dirty
 
     def _put_each_leaf(self, row: Row, leaves: Mapping[str, Leaf]) -> int:
