@@ -128,6 +128,24 @@ def test_what_schedulers_alone_read_restarts_no_other_service(tmp_path: Path) ->
     assert fingerprints({"conductor": {"a": "1"}})["conductor1"] != before["conductor1"]
 
 
+@pytest.mark.parametrize("agents", ["none", "1", "embedded"])
+def test_the_first_option_that_schedulers_alone_read_restarts_no_other_service(tmp_path: Path, agents: str) -> None:
+    layout = Layout(tmp_path)
+    layout.prepare()
+
+    def fingerprints(options: dict[str, dict[str, str]]) -> dict[str, str]:
+        settings = changed(CloudSettings(), {"computes": 2, "agents": agents, "nova_options": options})
+        configs.write_all(layout, settings)
+        return {name: service.fingerprint() for name, service in services.plan(layout, settings).items()}
+
+    before = fingerprints({})
+    after = fingerprints({"shared_scheduler": {"a": "1"}})
+    moved = fingerprints({"DEFAULT": {"a": "1"}})
+
+    assert {name for name in before if before[name] != after[name]} == {"sched1"}
+    assert {"nova-api", "conductor1", "sched1", "c1", "c2"} <= {name for name in before if moved[name] != after[name]}
+
+
 @pytest.mark.parametrize(
     ("change", "forked"),
     [
