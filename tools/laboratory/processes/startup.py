@@ -61,9 +61,9 @@ class Service:
 
 
 def _without(text: str, sections: Collection[str]) -> str:
-    """The text of an oslo.config file without these sections."""
-    parts = re.split(r"^(?=\[)", text, flags=re.MULTILINE)
-    return "".join(part for part in parts if part.partition("]")[0].removeprefix("[") not in sections)
+    """The text of an oslo.config file without these sections, wherever they stand."""
+    parts = [part.strip() for part in re.split(r"^(?=\[)", text, flags=re.MULTILINE)]
+    return "\n".join(part for part in parts if part.partition("]")[0].removeprefix("[") not in sections)
 
 
 @dataclass(frozen=True)
