@@ -12,6 +12,7 @@ from shared_scheduler.core.events import AggregateFacts, NodeNotFound, NodeRead,
 from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.placement.mirror import PlacementMirror, Tree
 from shared_scheduler.sync.cell_reads import CellReads
+from shared_scheduler.sync.databases import Cell, DatabaseError
 from shared_scheduler.sync.node_reads import NodeReads, node_read, read_node, with_host_aggregates
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World
@@ -65,8 +66,8 @@ class Reader:
         self.spoken_for: set[str] = set()
         self.cell = CellReads(nova.cell(), self.spoken_for.__contains__)
         self.mirror = PlacementMirror(world.client)
-        cells = {nova.cell_uuid: self.cell}
-        self._reads = NodeReads(self.mirror, lambda: cells, self.spoken_for.__contains__)
+        self.cells = {nova.cell_uuid: self.cell}
+        self._reads = NodeReads(self.mirror, lambda: self.cells, self.spoken_for.__contains__)
 
     def read(self, node: str, cell: str | None = None) -> list[Any]:
         return list(self._reads.node((self.nova.cell_uuid if cell is None else cell, node), 7.0))
@@ -112,6 +113,22 @@ def test_a_node_of_an_unknown_cell_is_searched_for(nova: NovaDatabases, world: W
     assert isinstance(services, ServicesRead) and [one.host for one in services.services] == ["cmp-1"]
     assert (node.cell, node.node) == (nova.cell_uuid, own)
     assert reader.read("no-such-node", "") == [NodeNotFound("no-such-node", 7.0)]
+
+
+def test_a_cell_that_cannot_be_read_hides_no_node_of_another_one(
+    nova: NovaDatabases, world: World, reader: Reader,
+) -> None:  # fmt: skip
+    # given a cell whose database is away, and that is searched first
+    away = nova.open_cell(Cell("away", "away", "sqlite:////no/such/file", ""))
+    reader.cells = {"away": CellReads(away, reader.spoken_for.__contains__), **reader.cells}
+
+    # then a node of the other one is found
+    own = nova.compute("cmp-1", world.provider())
+    _, node = reader.read(own, "")
+    assert (node.cell, node.node) == (nova.cell_uuid, own)
+    # and whether there is one that was not found, nobody knows
+    with pytest.raises(DatabaseError):
+        reader.read("no-such-node", "")
 
 
 def test_a_node_whose_agent_has_reported_is_not_read(
