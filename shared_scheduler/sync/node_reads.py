@@ -14,7 +14,7 @@ from shared_scheduler.model.compute_node import leaves_from_compute_node
 from shared_scheduler.placement.mirror import PlacementMirror, Tree
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.sync.cell_reads import CellReads
-from shared_scheduler.sync.databases import CellDatabase
+from shared_scheduler.sync.databases import CellDatabase, DatabaseError
 from shared_scheduler.sync.flight import Key
 
 LOG = logging.getLogger(__name__)
@@ -55,13 +55,25 @@ class NodeReads:
 
     def _new(self, node: str, began_s: float) -> Iterator[NodeRead | NodeNotFound | ServicesRead]:
         """A node that is not known yet: finds its cell, and yields its service first."""
-        for cell, reads in self._cells().items():
-            for event in self._of_cell(reads, node, began_s):
-                services = reads.database.service_exceptions(also=(event.host,))
-                yield ServicesRead(cell, services, complete=False)
-                yield event
+        unread: DatabaseError | None = None
+        for reads in self._cells().values():
+            try:
+                found = self._with_service(reads, node, began_s)
+            except DatabaseError as error:
+                unread = error
+                continue
+            if found:
+                yield from found
                 return
+        if unread is not None:  # it may be there
+            raise unread
         yield NodeNotFound(node, began_s)
+
+    def _with_service(self, reads: CellReads, node: str, began_s: float) -> tuple[ServicesRead, NodeRead] | None:
+        for event in self._of_cell(reads, node, began_s):
+            services = reads.database.service_exceptions(also=(event.host,))
+            return ServicesRead(reads.cell, services, complete=False), event
+        return None
 
     def _of_cell(self, reads: CellReads, node: str, began_s: float) -> Iterator[NodeRead]:
         for seen in reads.seen([node]):
