@@ -206,6 +206,17 @@ def test_a_late_part_keeps_no_provider_from_another_part() -> None:
     assert batches.take(NOW + 1.0) == (early,)
 
 
+def test_no_write_overtakes_a_late_part_of_its_consumer() -> None:
+    """Placement may become faster before the late one is dropped, and it is then sent after all."""
+    late, next_one = job("a", "n1", deadline_s=NOW + 1.2), job("a", "n2")
+    batches = queue(late, job("b", "n1"), consumer_s=1.0)
+    batches.put_back(halves(batches.take(NOW)))
+    batches.add(next_one)
+    assert [names(batches.take(NOW + 1.0)) for _ in range(2)] == [["b"], []]
+    assert batches.drop_late(NOW + 1.0) == [late]
+    assert batches.take(NOW + 1.0) == (next_one,)
+
+
 # -- deletes
 
 
