@@ -163,6 +163,7 @@ class WriteQueue(Generic[Item]):
                 return timely
             for job in timely:
                 busy.add(job)
+            busy.consumers.update(job.consumer for job in part)
         return []
 
     def _timely(self, jobs: Iterable[Job[Item]], now: float) -> list[Job[Item]]:
