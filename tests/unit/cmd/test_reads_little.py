@@ -160,6 +160,22 @@ def test_an_end_in_whole_seconds_is_the_newest_record_of_a_project(tmp_path: Pat
     assert newest["kind"] == "build"
 
 
+def test_ends_that_were_stored_late_do_not_hide_a_newer_one(tmp_path: Path) -> None:
+    """What Nova's databases tell of other servers is stored a while after its time."""
+    at_s = float(int(BEGIN_S))
+    late = [build("c1", at_s + 60.0, server(number), "") | {"source": DATABASES} for number in (1, 2)]
+    store = JsonLines(tmp_path / "r")
+    store.write([
+        *(placed(server(number), number, at_s + number, "c1") | {"project_id": "demo"} for number in (1, 2)),
+        *(placed(server(number), number, at_s + 70.0 * number, "c1") | {"project_id": "demo"} for number in (0, 3)),
+        build("c1", at_s + 211.0, server(3), ""), *late,
+    ])  # fmt: skip
+
+    found = from_records.last(store, 2, RecordConditions(project="demo"))
+
+    assert [(one["kind"], one["instances"]) for one in found] == [(kind, [server(3)]) for kind in ("decision", "build")]
+
+
 def test_a_few_records_of_a_project_take_few_records(tmp_path: Path, read: list[int]) -> None:
     store = JsonLines(tmp_path / "r")
     store.write([one for number in range(600) for one in (
