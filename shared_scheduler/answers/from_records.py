@@ -114,7 +114,7 @@ def last(store: Store, count: int, wanted: RecordConditions) -> list[RecordEntry
     found = store.last(count, wanted)
     if wanted.project and wanted.kind in ("", BUILD):
         part = replace(wanted, since_s=_newer_since_s(found, wanted)) if 0 < count == len(found) else wanted
-        found = [record for _, record in in_order([*found, *_ends_without_ids(store, count, part)])]
+        found = [record for _, record in in_order([*found, *_ends_without_ids(store, part)])]
     return cast(list[RecordEntry], found[-count:])
 
 
@@ -124,8 +124,8 @@ def _newer_since_s(found: Sequence[Record], wanted: RecordConditions) -> float:
     return oldest_s if wanted.since_s is None else max(oldest_s, wanted.since_s)
 
 
-def _ends_without_ids(store: Store, count: int, wanted: RecordConditions) -> list[Record]:
-    """The newest of them that are wanted but for their project, with the ids of their decisions."""
+def _ends_without_ids(store: Store, wanted: RecordConditions) -> list[Record]:
+    """Those that are wanted but for their project, with the ids of their decisions."""
     since_s = None if wanted.since_s is None else wanted.since_s - BUILD_MAX_S
     until_s = None if wanted.until_s is None else wanted.until_s + WHOLE_SECONDS_S
     of_project = RecordConditions(DECISION, wanted.project, result=PLACED, since_s=since_s, until_s=until_s)
@@ -133,7 +133,8 @@ def _ends_without_ids(store: Store, count: int, wanted: RecordConditions) -> lis
     servers = _servers(reversed(decisions))[:SERVERS_MAX]
     if not servers:
         return []
-    ends = store.last(count, replace(wanted, kind=BUILD, project="", names=frozenset(servers)))
+    # all of them, because the store's newest are those that were stored last
+    ends = store.last(FOUND_MAX, replace(wanted, kind=BUILD, project="", names=frozenset(servers)))
     joined = with_askers([end for end in ends if lacks_asker(end)], decisions)
     return [end for end in joined if wanted.accepts(end)]
 
