@@ -62,7 +62,7 @@ def asked_within(driver: SchedulerDriver, attack: Callable[[int, list[str]], lis
     return asked
 
 
-@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("listed", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_host_that_does_not_answer(listed: bool) -> None:
     # given a thousand nodes that wait for a resync each
     driver = attacked(listed)
@@ -105,6 +105,7 @@ def test_a_host_whose_heartbeats_make_its_windows_ask_at_once() -> None:
     assert 0 < asked <= HOST_PROMPT_RESYNCS_BURST + SOON_S * HOST_PROMPT_RESYNCS_PER_S
 
 
+@pytest.mark.long
 def test_an_honest_host_with_a_thousand_nodes_is_soon_up_to_date() -> None:
     """As a nova-compute of Ironic has them."""
     driver = attacked(True)

@@ -54,7 +54,7 @@ def expected(decider, table, decision, request=None):
     return weigh(context, decider.weighers, slots, len(slots)).total.tolist()
 
 
-@pytest.mark.parametrize("changes", [0, 1, 3, 3 * CHANGES_MAX])
+@pytest.mark.parametrize("changes", [0, 1, 3, pytest.param(3 * CHANGES_MAX, marks=pytest.mark.long)])
 def test_however_many_hosts_changed_the_weights_are_those_of_weighing_all(changes):
     rng = Random(changes)
     table = mixed_cloud(rng)

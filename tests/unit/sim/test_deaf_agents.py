@@ -16,7 +16,7 @@ from shared_scheduler.sim.world import Sizes, World
 EXTRA_S = 0.2
 
 
-@pytest.mark.parametrize("fault", ["deaf_node", "agent_freezes"])
+@pytest.mark.parametrize("fault", ["deaf_node", pytest.param("agent_freezes", marks=pytest.mark.long)])
 def test_such_an_agent_costs_no_request_more_than_200_ms(fault: str) -> None:
     # given four nodes with room for all, whose agents have answered claims
     workload = Workload(

@@ -72,6 +72,7 @@ def test_everything_that_a_compute_and_a_network_can_do_is_done(noticed: Counter
     pytest.fail(f"in no world: {missing}")
 
 
+@pytest.mark.long
 def test_requests_for_a_hundred_at_once_are_placed_whole_or_leave_nothing() -> None:
     # given users who ask for up to a hundred servers in one request, of two nodes that take 32 claims at once
     workload = Workload(
