@@ -75,7 +75,7 @@ class ShapeQuestion:
     #: the hosts that Placement named, and those whose rows are being read again
     fitting: frozenset[str] = frozenset()
     mending: set[str] = field(default_factory=set)
-    #: since when they are, and whether one of them has arrived
+    #: when these reads were requested, and whether one of the rows has arrived
     mending_s: float = float("inf")
     corrected: bool = False
 

@@ -105,13 +105,19 @@ def test_a_row_that_was_read_before_is_not_forgotten_for_a_provider_that_is_no_n
     only(ef.WriteAllocation, driver.give(ev.NodeNotFound("left", driver.now)))
 
 
+def asked_a_second_before(driver: SchedulerDriver, fitting: str) -> float:
+    """Placement names this node a second after it was asked; returns when that was."""
+    ask = only(ef.AskFitting, driver.ask())
+    asked_s = driver.now
+    driver.now += 1.0
+    driver.give(ev.FittingAnswered(ask.ask_id, frozenset({fitting}), cause=ask.cause))
+    return asked_s
+
+
 def test_a_node_that_joins_while_an_older_search_for_it_goes_on_is_not_refused() -> None:
     # given a slow database, and a search for a node that is older than the question
     driver = SchedulerDriver().with_agents("node-1", vcpus=0)
-    ask = only(ef.AskFitting, driver.ask())
-    began_s = driver.now
-    driver.now += 1.0
-    driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-2"}), cause=ask.cause))
+    began_s = asked_a_second_before(driver, fitting="node-2")
 
     # when that one has not found it, the request waits for its own search
     assert driver.give(ev.NodeNotFound("node-2", began_s)) == []
@@ -122,10 +128,7 @@ def test_a_node_that_joins_while_an_older_search_for_it_goes_on_is_not_refused()
 def test_a_read_that_began_before_placement_answered_is_no_answer() -> None:
     # given a row without an agent, and a poll that reads it when Placement is asked
     driver = SchedulerDriver().without_agents("node-1", vcpus=0)
-    ask = only(ef.AskFitting, driver.ask())
-    polled_s = driver.now
-    driver.now += 1.0
-    driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause))
+    polled_s = asked_a_second_before(driver, fitting="node-1")
 
     # when the poll has seen the node as it was before, the request waits for its own read
     assert driver.give(node_read("node-1", vcpus=0, read_at_s=polled_s)) == []
