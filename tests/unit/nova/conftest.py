@@ -12,11 +12,11 @@ import nova.conf
 import pytest
 from nova import config, context, objects
 from nova.db.api import api as api_database
-from nova.db.api import models as api_models
 from nova.db.main import api as main_database
-from nova.db.main import models as main_models
 
 from shared_scheduler.conf import opts
+from tests.support.empty_databases import api_database as api_database_file
+from tests.support.empty_databases import cell_database as cell_database_file
 
 CONF = nova.conf.CONF
 
@@ -42,6 +42,7 @@ def conf() -> Iterator[Any]:
     yield CONF
     for group in ("database", "api_database"):
         CONF.clear_override("connection", group=group)
+        CONF.clear_override("sqlite_synchronous", group=group)
     for group in ("scheduler", "filter_scheduler", "shared_scheduler", "workarounds"):
         for name in CONF[group]:
             CONF.clear_override(name, group=group)
@@ -53,8 +54,13 @@ def conf() -> Iterator[Any]:
 def databases(tmp_path: Path, conf: Any) -> None:
     """Empty API and cell databases that Nova's objects use, and one cell mapping beside cell0."""
     urls = {name: f"sqlite:///{tmp_path}/{name}.sqlite" for name in ("api", "cell0", "cell1")}
+    for name in urls:
+        empty = api_database_file() if name == "api" else cell_database_file()
+        (tmp_path / f"{name}.sqlite").write_bytes(empty)
     conf.set_override("connection", urls["api"], group="api_database")
     conf.set_override("connection", urls["cell0"], group="database")
+    for group in ("api_database", "database"):  # no test survives the end of the machine
+        conf.set_override("sqlite_synchronous", False, group=group)
     for manager in (api_database.context_manager, main_database.context_manager):
         manager._factory._started = False
         manager._factory._writer_engine = None
@@ -62,12 +68,8 @@ def databases(tmp_path: Path, conf: Any) -> None:
     context.CELLS = []
     api_database.configure(conf)
     main_database.configure(conf)
-    api_models.BASE.metadata.create_all(api_database.get_engine())
-    main_models.BASE.metadata.create_all(main_database.get_engine())
     add_cell("cell0", objects.CellMapping.CELL0_UUID, urls["cell0"])
-    cell1 = add_cell("cell1", str(uuid.uuid4()), urls["cell1"])
-    with context.target_cell(admin(), cell1) as cell_context:
-        main_models.BASE.metadata.create_all(main_database.get_engine(context=cell_context))
+    add_cell("cell1", str(uuid.uuid4()), urls["cell1"])
 
 
 def admin() -> Any:

@@ -42,7 +42,7 @@ def load_app(directory: Path) -> tuple[Any, Callable[[], None]]:
     conf.set_override("connection", database, group="placement_database")
     conf.set_override("auth_strategy", "noauth2", group="api")
     conf([], project="placement", default_config_files=[])
-    engine = engines.create_engine(database)
+    engine = engines.create_engine(database, sqlite_synchronous=False)  # no test survives the end of the machine
     if not db_api.placement_context_manager.is_started:
         db_api.configure(conf)
     patched = db_api.placement_context_manager.patch_engine(engine)

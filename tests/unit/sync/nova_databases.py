@@ -15,6 +15,7 @@ from nova.objects import flavor, instance_group, request_spec
 from oslo_serialization import jsonutils
 
 from shared_scheduler.sync.databases import CELL0, ApiDatabase, Cell, CellDatabase
+from tests.support import empty_databases
 from tests.support.plain_databases import api_database, cell_database
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -28,12 +29,12 @@ class NovaDatabases:
     """An API database with one cell."""
 
     def __init__(self, directory: Path) -> None:
+        (directory / "api.db").write_bytes(empty_databases.api_database())
+        (directory / "cell1.db").write_bytes(empty_databases.cell_database())
         self.api_url = f"sqlite:///{directory / 'api.db'}"
         self.cell_url = f"sqlite:///{directory / 'cell1.db'}"
         self.api_engine = sa.create_engine(self.api_url)
         self.cell_engine = sa.create_engine(self.cell_url)
-        api_models.BASE.metadata.create_all(self.api_engine)
-        main_models.BASE.metadata.create_all(self.cell_engine)
         self.cell_uuid = str(uuid.uuid4())
         self.now = NOW
         self.map_cell(CELL0, "cell0", "sqlite://", "none:///")
