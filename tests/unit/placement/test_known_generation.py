@@ -127,3 +127,28 @@ def test_what_is_taken_back_is_what_the_table_knew(world: World, allocation_writ
     delete = replace(undo(effect, {source: {"VCPU": 1}}, answer.written), generation=answer.generation)
     assert allocation_writer.delete(delete).gone
     assert (world.used(source), world.used(target)) == (1, 0)
+
+
+def test_what_is_taken_back_is_our_part_although_others_have_written_since_a_lost_reply(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given a write that was carried out without an answer, after which somebody else attached a port with QoS
+    source, target, effect = evacuated(world)
+    evacuation, port = known(world, effect), world.provider()
+    with_port: Allocations = {source: {"VCPU": 1}, port: {"VCPU": 3}}
+
+    def lost_and_attached(_: str, __: str, go: Callable[[], requests.Response]) -> requests.Response:
+        go()
+        world.take(effect.consumer, {**with_port, target: {"VCPU": 1}}, generation=2)
+        raise requests.exceptions.ReadTimeout("read timed out")
+
+    world.http.faults = [lost_and_attached]
+
+    # when the write ends
+    answer = allocation_writer.write(evacuation)
+
+    # then the scheduler knows what the others have, and a failed request restores that
+    assert (answer.code, answer.before) == (WriteCode.WRITTEN, with_port)
+    delete = replace(undo(effect, answer.before, answer.written), generation=answer.generation)
+    assert allocation_writer.delete(delete).gone
+    assert world.client.consumer(effect.consumer).allocations == with_port
