@@ -99,7 +99,7 @@ class _Course:
     next: ConsumerWrite
     before: ConsumerAllocations | None = None  # set for a merge
     known: bool = False  # ``before`` is what the table knows, and was not read
-    rest: Allocations | None = None  # set by a merge with another writer: what remains if the write is taken back
+    rest: Allocations | None = None  # set by a merge after a write: what remains if the write is taken back
     merges: int = 0  # with another writer
     adds_nothing: bool = False  # it replaces the same allocations of another scheduler
     unsure: bool = False  # a write without an answer may have been carried out
@@ -533,7 +533,8 @@ class AllocationWriter:
 
 def _merge_with(course: _Course, standing: ConsumerAllocations) -> None:
     """Merge with allocations that were read; without any, the consumer is new."""
-    effect, course.known, course.rest = course.effect, False, None
+    effect, course.known = course.effect, False
+    course.rest = consumer_conflicts.remaining(standing.allocations, course.part) if course.unsure else None
     course.before = standing if standing.allocations else None
     course.next = _union_write(effect, standing) if standing.allocations else first_write(effect)
 

@@ -17,8 +17,9 @@ the generation of a provider, so the generations are read before and after that 
 of the consumer refuses the write, and no other host would help: a hard error.  Otherwise it is a provider conflict.
 *Merge* sends the generation that the table knows; without a known one it reads first.  After a conflict with a
 generation that the table knew, it reads, and merges with what it finds, because the table may be late; the change is
-noted as foreign.  Without allocations it is *new*.  An allocation of this scheduler is deleted with the generation that
-was just read, if it is exactly what was written; anything else stays.
+noted as foreign.  If the write got no answer, its own part may be there already.  Without allocations it is *new*.  An
+allocation of this scheduler is deleted with the generation that was just read, if it is exactly what was written;
+anything else stays.
 
 A *twin* is an allocation of the same move, written by another scheduler in an earlier attempt that failed.  That
 scheduler may still delete it.  Writing it again with its generation makes it ours, with a new generation, and each
@@ -126,6 +127,13 @@ def union(standing: Allocations, wanted: Allocations) -> dict[str, dict[str, int
 def without(standing: Allocations, part: Allocations) -> dict[str, dict[str, int]]:
     """``standing`` less the providers of ``part``."""
     return {name: amounts for name, amounts in plain_allocations(standing).items() if name not in part}
+
+
+def remaining(standing: Allocations, part: Allocations) -> dict[str, dict[str, int]]:
+    """What remains of ``standing`` if an own write of ``part`` is taken back; all of it if that was not carried out."""
+    there = plain_allocations(standing)
+    is_carried_out = all(there.get(provider) == amounts for provider, amounts in plain_allocations(part).items())
+    return without(standing, part) if is_carried_out else there
 
 
 def find_new(
