@@ -7,6 +7,7 @@ import logging
 import random
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import requests
@@ -17,6 +18,7 @@ from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.in_doubt_writes import AGAIN_AFTER_S, CHECKS_AFTER_S, UNDER_WAY_MAX_S
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
 from tests.unit.placement.real_placement import Clock, World, lost_reply, never_sent
+from tests.unit.placement.test_allocation_writer import undo
 
 UNDER_WAY, NO_OWNER, UNREAD = map(
     ServerLocation, (ServerActivity.UNDER_WAY, ServerActivity.NO_OWNER, ServerActivity.UNREAD)
@@ -246,3 +248,39 @@ def test_an_evacuation_is_judged_by_where_it_went_and_goes_back_to_what_it_found
     site.nova = lives_on(source)
     site.sweep()
     assert (site.world.used(source), site.world.used(target)) == (1, 0)
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_failed_evacuation_is_taken_back_beside_what_others_have_changed_since(site: Site, is_back: bool) -> None:
+    # given an evacuation that failed after its write; a port was attached meanwhile, or the source has returned
+    source, target, port = site.world.provider(), site.world.provider(), site.world.provider()
+    effect = site.move(target, policy=ConsumerPolicy.MERGE)
+    site.world.take(effect.consumer, {source: {"VCPU": 1}})
+    written = site.first.write(effect)
+    rest = {port: {"VCPU": 3}} | ({} if is_back else {source: {"VCPU": 1}})
+    site.world.take(effect.consumer, rest | {target: {"VCPU": 1}}, generation=2)
+    delete = replace(undo(effect, written.before, written.written), generation=written.generation)
+
+    # when the delete comes while the conductor waits: another scheduler may have got the request, and have answered
+    site.nova = UNDER_WAY
+    early = site.first.delete(delete)
+    assert (early.gone, early.left_alone, site.world.used(target)) == (False, False, 1)
+
+    # then it waits until Nova shows that the server is not there
+    site.nova = lives_on(source)
+    assert site.first.delete(delete).gone
+    assert site.world.client.consumer(effect.consumer).allocations == rest
+
+
+def test_an_evacuation_that_another_scheduler_has_answered_is_left_alone(site: Site) -> None:
+    # given one evacuation that was delivered to two schedulers, which have chosen the same host
+    source, target = site.world.provider(), site.world.provider()
+    effect = site.move(target, policy=ConsumerPolicy.MERGE)
+    site.world.take(effect.consumer, {source: {"VCPU": 1}})
+    written = site.first.write(effect)
+    assert site.second.write(effect).code is WriteCode.WRITTEN
+    # when the first one fails, and the server lives on that host
+    site.nova = lives_on(target)
+    late = site.first.delete(replace(undo(effect, written.before, written.written), generation=written.generation))
+    # then
+    assert (late.gone, late.left_alone, site.world.used(target)) == (False, True, 1)
