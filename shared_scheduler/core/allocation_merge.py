@@ -32,8 +32,8 @@ Nobody's allocation is lost
     has what the others alone would have left there, and ``part`` once or not at all.
     (c) An earlier write of ours without an answer cannot come later: it was sent with an older generation.
     (d) If it was carried out, ``theirs`` contains ``part``, and ``part`` is not added again.
-    (e) If our write is taken back, ``rest`` is restored, and only if nobody has written since; otherwise everything
-    stays.
+    (e) If our write is taken back, ``rest`` is restored if nobody has written since.  Otherwise it is what stands,
+    without ``part``, and only if ``part`` is there as it was written; otherwise everything stays.
 
 The gaps of Placement 16
     (b) does not hold for writes of one consumer within the same milliseconds, of which one creates it or removes all

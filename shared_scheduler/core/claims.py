@@ -50,6 +50,8 @@ DELETED    the lost write was carried out           DELETING     assume; delete
 DELETING   another writer has changed it, or the    LEFT_ALONE   forget; no Release, because it stays
            server was asked for again and lives
            there
+DELETING   another writer has changed it, and Nova  DELETING     report LEFT_ALONE to the request; delete again
+           cannot tell yet who needs it                          after a pause
 DELETING   not deleted                              DELETING     delete again after a pause, without a limit;
                                                                  after some attempts report ABANDONED to the
                                                                  request
@@ -814,7 +816,9 @@ class Claims:
             return
         pauses = Backoff(self._settings.delete_pause_s, DELETE_PAUSE_MAX_S)
         self._timers.set(("delete", claim.claim_id), step.now + pauses.longest_s(claim.deletes - 1))
-        if claim.deletes >= self._settings.delete_attempts_max:
+        if event.changed:
+            self._report(step, claim, ClaimState.LEFT_ALONE)
+        elif claim.deletes >= self._settings.delete_attempts_max:
             self._report(step, claim, ClaimState.ABANDONED)
 
     def _release_or_hold(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:

@@ -257,12 +257,14 @@ class AllocationWritten(Caused):
 @dataclass(frozen=True, slots=True)
 class AllocationDeleted(Caused):
     """The answer to a ``DeleteAllocation``.  ``gone`` is False if the delete could not be verified.  With
-    ``left_alone`` another writer has changed the allocations: they are kept, and the delete is not repeated."""
+    ``left_alone`` another writer has changed the allocations: they are kept, and the delete is not repeated.  With
+    ``changed`` another writer has changed them, and Nova does not show yet whether the server needs our part."""
 
     claim_id: str
     gone: bool
     detail: str = ""
     left_alone: bool = False
+    changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

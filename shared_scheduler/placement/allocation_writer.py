@@ -413,7 +413,9 @@ class AllocationWriter:
     ) -> AllocationDeleted:
         """Restore the allocations before ``attempt``, if the present ones are exactly those of ``attempt``.
 
-        From ``sole_until_s`` on this is done only if, according to Nova, no operation relies on them.
+        From ``sole_until_s`` on this is done only if, according to Nova, no operation relies on them.  If others have
+        changed the allocations since a merge, so is the removal of its part: another scheduler may have merged the
+        same.
         """
         until_s = self._clock() + DELETE_PATIENCE_S
         detail = "Placement did not answer"
@@ -425,13 +427,15 @@ class AllocationWriter:
             if finding is ConflictCase.FOREIGN:
                 wrote = ConsumerAllocations(attempt.written, attempt.generation)
                 self.foreign_changes.add(consumer, wrote, standing, Action.DELETE, self._wall_clock())
-            if finding is not ConflictCase.AS_WANTED:
+            rest = consumer_conflicts.rest_of(standing.allocations, attempt.written, attempt.before, finding)
+            if rest is None:
                 return _left_alone(attempt, claim_id, request_id, standing)
-            if self._clock() >= sole_until_s:
+            changed = finding is ConflictCase.FOREIGN
+            if self._clock() >= sole_until_s or changed:
                 held = self._why_held(consumer, attempt)
                 if held is not None:
-                    return AllocationDeleted(claim_id, False, *held, cause=request_id)
-            reply = self._restore(put_back(consumer, attempt.before, standing), request_id, until_s)
+                    return AllocationDeleted(claim_id, False, *held, changed=changed, cause=request_id)
+            reply = self._restore(put_back(consumer, rest, standing), request_id, until_s)
             detail = _MAY_ARRIVE if reply is None else reply.describe()
             if reply is None:
                 break

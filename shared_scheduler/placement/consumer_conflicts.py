@@ -19,7 +19,8 @@ of the consumer refuses the write, and no other host would help: a hard error.  
 generation that the table knew, it reads, and merges with what it finds, because the table may be late; the change is
 noted as foreign.  If the write got no answer, its own part may be there already.  Without allocations it is *new*.  An
 allocation of this scheduler is deleted with the generation that was just read, if it is exactly what was written;
-anything else stays.
+anything else stays.  If others have written since a merge, only its own part is deleted, and only when Nova shows that
+it is not needed: another scheduler may have got the same request, and merged the same.
 
 A *twin* is an allocation of the same move, written by another scheduler in an earlier attempt that failed.  That
 scheduler may still delete it.  Writing it again with its generation makes it ours, with a new generation, and each
@@ -172,6 +173,18 @@ def find_delete(standing: ConsumerAllocations, written: Allocations, generation:
         return ConflictCase.NOTHING
     ours = same_allocations(standing.allocations, written) and is_of(standing, generation)
     return ConflictCase.AS_WANTED if ours else ConflictCase.FOREIGN
+
+
+def rest_of(
+    standing: Allocations, written: Allocations, before: Allocations, finding: ConflictCase
+) -> Allocations | None:
+    """What a *delete* leaves of ``standing``; None: nothing is deleted.
+
+    ``finding`` compares it with ``written``, which was merged with ``before``."""
+    if finding is ConflictCase.AS_WANTED:
+        return before
+    rest = remaining(standing, without(written, before))
+    return rest if before and len(rest) < len(standing) else None
 
 
 def is_of(standing: ConsumerAllocations, generation: int | None) -> bool:

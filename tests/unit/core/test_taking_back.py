@@ -81,6 +81,21 @@ def test_an_unheard_answer_may_not_be_the_only_operation_of_its_server() -> None
     assert delete.sole_until_s == float("-inf")
 
 
+def test_a_request_does_not_wait_until_nova_shows_who_needs_what_others_have_changed() -> None:
+    driver = SchedulerDriver().with_agents("node-1")
+    (write,) = of_kind(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
+    delete = only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))
+
+    # when the first answer to the delete is that the server moves
+    effects = driver.give(ev.AllocationDeleted(delete.claim_id, False, "it moves", changed=True, cause=delete.cause))
+
+    # then the request fails, and the delete is repeated until it has an end
+    assert only(ef.Fail, effects).code is ef.FailureCode.CONSUMER_CONFLICT
+    again = only(ef.DeleteAllocation, driver.wait(1.0))
+    assert releases_in(driver.deleted(again)) == [write.claim_id]
+    driver.idle()
+
+
 def test_allocations_changed_by_another_writer_are_never_deleted() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     (write,) = of_kind(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))

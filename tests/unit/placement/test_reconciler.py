@@ -264,7 +264,7 @@ def test_a_failed_evacuation_is_taken_back_beside_what_others_have_changed_since
     # when the delete comes while the conductor waits: another scheduler may have got the request, and have answered
     site.nova = UNDER_WAY
     early = site.first.delete(delete)
-    assert (early.gone, early.left_alone, site.world.used(target)) == (False, False, 1)
+    assert (early.gone, early.left_alone, early.changed, site.world.used(target)) == (False, False, True, 1)
 
     # then it waits until Nova shows that the server is not there
     site.nova = lives_on(source)
