@@ -80,6 +80,8 @@ class AttachedPorts:
         if server.state is not ServerState.MOVES:
             return
         standing = world.placement.standing(consumer)
+        if world.scheduled_moves.is_evacuation(consumer) and not standing.allocations:
+            return  # generations begin again, which the write of an evacuation would not notice
         wanted = self._wanted(standing, rng)
         write = world.placement.begin_write(consumer, wanted, standing.generation, WRITER)
         world.agenda.work(world.placement_delay_s() / 2, self._end, write, server, rng, left, pause_s)

@@ -383,8 +383,10 @@ class Checkers:
         chosen = {inner[0].node for inner in answer.choices}
         for server, inner in zip(asked.servers, answer.choices, strict=True):
             candidate = inner[0].candidate
-            stands = placement.consumers.get(server.uuid, {})
-            written = candidate is not None and same_allocations(without_ports(stands), candidate.allocations)
+            stands, left = placement.consumers.get(server.uuid, {}), self._world.scheduled_moves.left(server.uuid)
+            written = candidate is not None and same_allocations(
+                without_ports(stands), {**candidate.allocations, **left}
+            )
             taken = asked.moved is not None and self._world.scheduled_moves.is_over(server.uuid)
             self.check("written_first", written or taken, where, server.uuid, stands)
             if (inner[0].node, server.uuid) not in self._lost:
@@ -404,9 +406,22 @@ class Checkers:
         if self._world.placement.up and not self._world.was_down_since(asked.asked_s):
             first = (s for s in asked.servers if s.tries == 1)  # an earlier try may have left something
             left = {s.uuid for s in first if s.uuid in self._world.placement.consumers}
+            late = {claim.intent.consumer for claim in scheduler.core.claims.open()}
             if self._may_be_late(scheduler, asked):
-                left -= {claim.intent.consumer for claim in scheduler.core.claims.open()}
+                left -= late
+            left |= self._left_elsewhere(asked) - late  # what others have changed waits until Nova can tell
             self.check("nothing_left_behind", not left, asked.scheduler, sorted(left), "are written")
+
+    def _left_elsewhere(self, asked: SentRequest) -> set[str]:
+        """The server of an evacuation that has failed, if it has allocations of a server on other nodes than the one
+        where it is."""
+        moves = self._world.scheduled_moves
+        evacuated = {s.uuid for s in asked.servers if asked.moved is not None and moves.is_evacuation(s.uuid)}
+        return {
+            uuid
+            for uuid in evacuated
+            if without_ports(self._world.placement.consumers.get(uuid, {})).keys() - moves.left(uuid).keys()
+        }
 
     def _may_be_late(self, scheduler: SimScheduler, asked: SentRequest) -> bool:
         """Whether its caller waits no longer, and calls to Placement are too slow for all to be deleted by now.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import exp, log
 from random import Random
 
+from shared_scheduler.sim.evacuations import Outage
 from shared_scheduler.sim.floods import FLOOD_HOST, Flood
 from shared_scheduler.sim.left_providers import LeftProvider
 from shared_scheduler.sim.lies import LyingNode
@@ -19,6 +20,7 @@ from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.placement import PROXY_TIMEOUT_S
 from shared_scheduler.sim.retirement import Retirement
+from shared_scheduler.sim.scheduled_moves import EVACUATION
 from shared_scheduler.sim.schedulers import SimScheduler
 from shared_scheduler.sim.world import World
 
@@ -99,6 +101,7 @@ class Faults:
             "placement_crawls": self._placement_crawls,
             "host_floods": self._host_floods,
             "provider_stays": self._provider_stays,
+            "host_evacuated": self._host_evacuated,
         }
 
     def draw(
@@ -330,6 +333,17 @@ class Faults:
 
         world.agenda.at(at_s, begin)
         return f"of servers, merged: {' '.join(world.sizes.merged_moves) or 'none'}"
+
+    def _host_evacuated(self, at_s: float, for_s: float) -> str:
+        """A nova-compute stops, and servers are evacuated from its host until it returns."""
+        world = self._world
+        rng = world.rng(f"evacuations at {at_s}")
+        node = rng.choice([*world.nodes.values()])
+        world.placement.tells_generations = True
+        outage = Outage(world, node, rng, at_s + for_s)
+        self._span(at_s, for_s, outage.begin, outage.end)
+        merged = "merged" if EVACUATION in world.sizes.merged_moves else "not merged"
+        return f"{node.node}, {merged}"
 
     def _requests_twice(self, at_s: float, for_s: float) -> str:
         """The broker delivers each request to two schedulers."""

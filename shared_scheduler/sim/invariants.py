@@ -38,7 +38,8 @@ WHILE_IT_RUNS = {
     "those that its scheduler may try, and a late agent of that host is waited for.",
     "spread": "No answer makes the skew of servers with a label over racks exceed max_skew.",
     "others_kept": "What others have allocated to a server that moves is there, and besides that only the resources of "
-    "its flavor, once, on the host that the outcome of the move names.",
+    "its flavor, once, on the host that the outcome of the move names; an evacuated server also has them on its "
+    "source, until nova-compute is back there.",
     "its_turn": "However many nodes of another host wait for a resync, a node waits for its own host at most.",
     "no_wait_for_no_node": "No request waits for the row of a provider that is no node longer than the search for its "
     "node takes.",

@@ -41,7 +41,7 @@ class Moves:
     def _begin(self) -> None:
         world = self._world
         stays = (server for server in world.living.values() if server.state is ServerState.LIVES)
-        movable = [server for server in stays if not server.topology and not world.ports.of(server.uuid)]
+        movable = [server for server in stays if not server.topology and self._is_in_one_place(server.uuid)]
         if not movable or not world.placement.up or len(world.nodes) < 2:
             return
         server = self._rng.choice(movable)
@@ -61,6 +61,9 @@ class Moves:
         world.checkers.drop_claims_of(to.node, server.uuid)
         source.move_out(server.uuid, migration)
         world.agenda.work(self._rng.expovariate(1 / MOVE_S), self._end, server, migration, source, to)
+
+    def _is_in_one_place(self, uuid: str) -> bool:
+        return not (self._world.ports.of(uuid) or self._world.scheduled_moves.is_evacuation(uuid))
 
     def _end(self, server: Server, migration: str, source: SimNode, to: SimNode) -> None:
         if not (source.compute_up and to.compute_up):

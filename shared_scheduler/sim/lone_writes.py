@@ -3,7 +3,8 @@
 with a thread, in virtual time and with its rules.
 
 The consumer is read, and compared with what the write wants.  Then the write ends, or it is sent again after a pause.
-The write of a move is merged with what others have added to the server, if the option names the move.
+The write of a move is merged with what others have added to the server, if the option names the move.  That of an
+evacuation is merged with what the server has from the beginning.
 A conflict that lasts is never blamed on the consumer: simulated providers have no generations.
 """
 
@@ -40,6 +41,7 @@ class LoneWrite:
     allocations: Allocations = field(init=False)  # what is written next
     generation: int | None = None
     before: ConsumerAllocations | None = None  # set by a merge: what it was merged with
+    known: bool = False  # ``before`` is what the table knows, and was not read
     base: Allocations = field(default_factory=dict)  # what remains if the write is taken back
     merges: int = 0
     unsure: bool = False  # a write without an answer may have been carried out
@@ -66,6 +68,15 @@ class LoneWrite:
         self.may_arrive |= reply.may_arrive
         self.detail = reply.detail
 
+    def merge_with(self, standing: ConsumerAllocations) -> None:
+        """Merge with all that the consumer has; without any allocations, it is new."""
+        wanted, part = self.effect.allocations, consumer_conflicts.without(self.allocations, self.base)
+        remaining = consumer_conflicts.remaining(standing.allocations, part)
+        self.base = remaining if self.unsure else standing.allocations
+        self.known, self.generation = False, standing.generation
+        self.before = standing if standing.allocations else None
+        self.allocations = consumer_conflicts.union(standing.allocations, wanted)
+
     def compare(
         self, standing: ConsumerAllocations, now: float, record: OwnRecord, is_merged: bool
     ) -> WriteCode | None:
@@ -74,6 +85,9 @@ class LoneWrite:
         ``is_merged``: it is the write of a move that the option names.
         """
         finding = self._find(standing)
+        if finding is ConflictCase.FOREIGN and self.known:
+            self.merge_with(standing)
+            return None
         if finding is ConflictCase.FOREIGN and is_merged and self._merge(standing, now):
             return None
         policy = ConsumerPolicy.NEW if self.before is None else ConsumerPolicy.MERGE
@@ -135,10 +149,24 @@ class LoneWrites:
         self._is_merged_move = is_merged_move
         self._own_records = OwnRecords()
 
+    def begin_merge(self, lone: LoneWrite) -> None:
+        """Send the write of an evacuation, after a read unless the table knows what the consumer has."""
+        known = lone.effect.standing
+        if known is None:
+            self._read(lone, self._merge)
+            return
+        lone.merge_with(ConsumerAllocations(known.allocations, known.generation))
+        lone.known = True
+        self._send(lone)
+
+    def _merge(self, lone: LoneWrite) -> None:
+        lone.merge_with(self._placement.standing(lone.effect.consumer))
+        self._send(lone)
+
     def go_on(self, lone: LoneWrite, reply: CallReply) -> None:
         """Go on after the answer to a call that has sent the write."""
         lone.replied(reply)
-        self._read(lone)
+        self._read(lone, self._compare)
 
     def note(self, effects: Iterable[WriteAllocation], reply: CallReply, sent_s: float) -> None:
         """Note what the answer to a write of new consumers means for their records."""
@@ -148,16 +176,16 @@ class LoneWrites:
             elif reply.code is WriteCode.UNKNOWN_PROVIDER or reply.may_arrive:
                 self._own_records.failed(effect.consumer, sent_s, reply.may_arrive)
 
-    def _read(self, lone: LoneWrite) -> None:
+    def _read(self, lone: LoneWrite, then: Callable[[LoneWrite], None]) -> None:
         takes_s = self._delay_s() + self._placement.takes_s(1)
         left_s = max(CALL_MIN_S, lone.effect.deadline_s - self._clock.now)
-        self._agenda.work(min(takes_s, left_s), self._run, lambda: self._end_read(lone, takes_s <= left_s))
+        self._agenda.work(min(takes_s, left_s), self._run, lambda: self._end_read(lone, then, takes_s <= left_s))
 
-    def _end_read(self, lone: LoneWrite, in_time: bool) -> None:
+    def _end_read(self, lone: LoneWrite, then: Callable[[LoneWrite], None], in_time: bool) -> None:
         if in_time and self._placement.up:
-            self._compare(lone)
+            then(lone)
         elif self._clock.now + READ_AGAIN_S < lone.effect.deadline_s:
-            self._agenda.work(READ_AGAIN_S, self._run, lambda: self._read(lone))
+            self._agenda.work(READ_AGAIN_S, self._run, lambda: self._read(lone, then))
         else:
             lone.ended(lone, WriteCode.UNREACHABLE)
 

@@ -34,8 +34,9 @@ AUDIT_INTERVAL_S = 60.0
 AUDIT_S = 0.3
 #: part of the audits in which the zeros of their beginning are reported (as not ready)
 AUDITS_SEEN = 0.2
-#: time that nova-compute takes to start
+#: time that nova-compute takes to start, and to start again after it could not reach Placement
 START_S = 2.0
+START_AGAIN_S = 1.0
 #: part of its heartbeats with which a newer agent sends a message of an unknown type
 BABBLE = 0.2
 
@@ -92,6 +93,8 @@ class SimNode:
         self.kept: tuple[ef.KeptClaim, ...] = ()
         self.kept_groups: Mapping[str, str] = {}
         self.kept_epoch = 0
+        #: what nova-compute does with evacuated servers when it starts; False: Placement was away
+        self.destroy_evacuated: Callable[[], bool] = lambda: True
         self._agenda = around.agenda
         self._network = around.network
         self._placement = around.placement
@@ -264,7 +267,7 @@ class SimNode:
             found = ev.TreeRead(self._placement.tree(self.node), started_s, cause=cause)
         else:
             consumers = self._placement.consumers_of(self.node)
-            found = ev.AllocationsRead(consumers, started_s, cause=cause)
+            found = ev.AllocationsRead(consumers, started_s, self._placement.generations(consumers), cause=cause)
         self._agenda.after(delay_s, self._answered, found, life)
 
     def _answered(self, found: ev.Event, life: int) -> None:
@@ -351,6 +354,9 @@ class SimNode:
         self._agenda.work(START_S, self._compute_started)
 
     def _compute_started(self) -> None:
+        if not self.destroy_evacuated():
+            self._agenda.work(START_AGAIN_S, self._compute_started)
+            return
         self.compute_up = True
         self._trace.note(self.node, "nova-compute is back")
         self.feed(ev.TrackerConnected("tap"))

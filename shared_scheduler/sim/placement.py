@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shared_scheduler.core.events import WriteCode
@@ -75,6 +75,8 @@ class SimPlacement:
     held_s: float = 0.0
     #: time after which the proxy ends a call, and Placement does not carry it out any more
     proxy_timeout_s: float = PROXY_TIMEOUT_S
+    #: whether those who read the consumers of a provider get their generations too
+    tells_generations: bool = False
     #: how slow it is: seconds for each consumer of a write, and for each call, besides the usual time of a call
     consumer_s: float = 0.0
     call_s: float = 0.0
@@ -98,6 +100,11 @@ class SimPlacement:
     def consumers_of(self, node: str) -> dict[str, Allocations]:
         """The consumers of a provider: consumer -> its allocations of this provider."""
         return dict(self._on.get(node, {}))
+
+    def generations(self, consumers: Iterable[str]) -> dict[str, int]:
+        """The generations of consumers."""
+        known = (consumer for consumer in consumers if self.tells_generations and consumer in self.records)
+        return {consumer: self.records[consumer].generation for consumer in known}
 
     def used(self, node: str) -> Mapping[str, int]:
         """Resource class -> amount in use on this provider."""
@@ -230,6 +237,25 @@ class SimPlacement:
         self._remove(consumer)
         self._put(consumer, {**kept, **held})
         return True
+
+    def forget(self, consumer: str) -> bool:
+        """What Nova's API deletes with a server that has no host.
+
+        False: it is down, or another write of the consumer is under way."""
+        if not self.up or (consumer in self.records and consumer not in self.consumers):
+            return False
+        self.delete(consumer)
+        return True
+
+    def remove_from(self, node: str, consumer: str) -> None:
+        """What nova-compute writes for a server that was evacuated from its node: all but the allocations there."""
+        held = self.consumers.get(consumer, {})
+        rest = {name: amounts for name, amounts in held.items() if name != node}
+        if not rest:
+            self.delete(consumer)
+        elif len(rest) < len(held):
+            self._remove(consumer)
+            self._put(consumer, rest)
 
     def standing(self, consumer: str) -> ConsumerAllocations:
         """What a reader of a consumer gets."""

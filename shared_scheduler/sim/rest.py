@@ -278,7 +278,8 @@ class Rest:
         for consumer, amounts in self._world.scheduled_moves.amounts.items():
             server = self._world.living.get(consumer)
             if server is not None and server.state is ServerState.LIVES:
-                self._world.ports.check(consumer, server.node, {server.node: amounts})
+                part = None if self._is_lost(consumer) else {server.node: amounts}
+                self._world.ports.check(consumer, server.node, part)
 
     def _is_lost(self, consumer: str) -> bool:
         server = self._world.owners().get(consumer)  # None: a migration

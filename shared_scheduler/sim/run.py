@@ -12,7 +12,7 @@ from shared_scheduler.sim.faults import Faults
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.reproduction import PROGRAM, exact
 from shared_scheduler.sim.rest import heal
-from shared_scheduler.sim.scheduled_moves import MOVES
+from shared_scheduler.sim.scheduled_moves import EVACUATION, MOVES
 from shared_scheduler.sim.topology import Board
 from shared_scheduler.sim.workload import Workload
 from shared_scheduler.sim.world import Sizes, World
@@ -36,6 +36,8 @@ CELLS = (1, 1, 2)
 
 #: the option of that name, drawn by a generator of its own
 MERGED_MOVES = ((), MOVES, MOVES, MOVES[:1])
+#: the same for evacuations
+MERGED_EVACUATIONS = ((), (EVACUATION,), (EVACUATION,), (EVACUATION,))
 
 #: part of the random worlds in which each receiver decodes each message
 DECODE_EACH = 0.25
@@ -89,7 +91,8 @@ def drawn(seed: int) -> RunPlan:
             newer=rng.choice((0.0, 0.0, 0.3)),
             size=Size(board=board),
             heartbeat_interval_s=rng.choice((2.0, 5.0)),
-            merged_moves=Random(f"{seed}/merged_moves").choice(MERGED_MOVES),
+            merged_moves=Random(f"{seed}/merged_moves").choice(MERGED_MOVES)
+            + Random(f"{seed}/merged_evacuations").choice(MERGED_EVACUATIONS),
         ),
         workload=Workload(
             rate_per_s=rng.choice((1.0, 3.0, 6.0, 15.0)),

@@ -8,14 +8,15 @@ Without one the conductor puts them back, beside the ports; Nova's conductor wou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
-from shared_scheduler.core.effects import Answer
+from shared_scheduler.core.effects import Answer, Choice
+from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.attached_ports import only_ports, without_ports
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.workload import RACES, Server, ServerState, placed
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 #: types of Nova's migration records, as the product's option ``merged_moves`` names them
 MOVES = ("live-migration", "migration")
+EVACUATION = "evacuation"
 #: time after which a step that cannot be made yet is tried again
 AGAIN_S = 1.0
 #: a caller gives up this long after its request's deadline (``CALLER_GRACE_S``, and a moment)
@@ -34,22 +36,25 @@ GIVES_UP_AFTER_S = 1.001
 @dataclass(slots=True, eq=False)
 class ScheduledMove:
     """One move.  ``is_over``: the conductor has heard an answer, or has given up.  ``has_target``: with a host.
-    ``failed_s``: when the source had its server again."""
+    ``failed_s``: when the source had its server again.  ``left``: what an evacuation leaves on the source, until its
+    nova-compute is back."""
 
     server: Server
     move_type: str
-    migration: str
     source: SimNode
+    migration: str = ""
     is_over: bool = False
     has_target: bool = False
     failed_s: float = inf
+    left: Allocations = field(default_factory=dict)
 
 
 class ScheduledMoves:
     """Moves servers that have no label and no topology, each once.  Members of groups keep their policy.
 
-    ``amounts``: what each of them has on its host.  ``unnoticed``: nodes and servers whose allocations the conductor
-    took back there although they stood, as after the death of a scheduler; no event tells the agent of the node.
+    Evacuations are among them (``evacuations.py``).  ``amounts``: what each server has on its host.  ``unnoticed``:
+    nodes and servers whose allocations the conductor took back there although they stood, as after the death of a
+    scheduler; no event tells the agent of the node.
     """
 
     def __init__(self, world: World) -> None:
@@ -63,6 +68,25 @@ class ScheduledMoves:
         """The type of the move of a server that is being scheduled; empty: there is none."""
         move = self._moves.get(consumer)
         return "" if move is None or move.is_over else move.move_type
+
+    def is_evacuation(self, consumer: str) -> bool:
+        """Whether a server was evacuated, or is being evacuated, or could not be."""
+        move = self._moves.get(consumer)
+        return move is not None and move.move_type == EVACUATION
+
+    def evacuated_from(self, source: SimNode) -> Iterator[ScheduledMove]:
+        """The evacuations from a node that have not failed."""
+        moves = (move for move in self._moves.values() if move.source is source and move.failed_s == inf)
+        return (move for move in moves if move.move_type == EVACUATION)
+
+    def left(self, consumer: str) -> Allocations:
+        """What the evacuation of a server leaves on its source."""
+        move = self._moves.get(consumer)
+        return {} if move is None else move.left
+
+    def is_left_behind(self, consumer: str) -> bool:
+        """Whether the scheduler of an evacuation stopped, and nobody else takes back what it has written."""
+        return self.is_evacuation(consumer) and consumer in self._world.unfinished
 
     def is_over(self, consumer: str) -> bool:
         """Whether the conductor does not wait for a host for this server."""
@@ -82,37 +106,46 @@ class ScheduledMoves:
         """Begin to move some server, and half of the time another member of its group as well; False if there is none
         that can be moved now."""
         world = self._world
-        movable = [server for server in world.living.values() if self._can_move(server)]
+        movable = [server for server in self.movable() if world.nodes[server.node].compute_up]
         if not (world.is_open and movable and world.placement.up and world.schedulers):
             return False
         server = rng.choice(movable)
-        self._move(server, rng)
+        self.move(server, rng)
         others = [
             one for one in movable if one is not server and server.group is not None and one.group is server.group
         ]
         if others and rng.random() < RACES:
-            self._move(rng.choice(others), rng)
+            self.move(rng.choice(others), rng)
         return True
 
-    def _move(self, server: Server, rng: Random) -> None:
+    def move(self, server: Server, rng: Random) -> None:
+        """Begin to move a server."""
         world = self._world
         self._count += 1
         source, move_type = world.nodes[server.node], rng.choice(MOVES)
-        move = ScheduledMove(server, move_type, f"scheduled-{self._count}", source)
-        self._moves[server.uuid] = move
-        self.amounts[server.uuid] = world.placement.consumers[server.uuid][server.node]
+        move = ScheduledMove(server, move_type, source, f"scheduled-{self._count}")
+        self.add(move)
         world.counters["scheduled_moves"] += 1
-        server.state = ServerState.MOVES
         world.placement.begin_scheduled_move(server.uuid, move.migration)
         source.move_out(server.uuid, move.migration)
         world.ports.change(server, rng)
-        self._ask(move, rng)
+        self.ask(move, rng, partial(self._decided, move))
+
+    def add(self, move: ScheduledMove) -> None:
+        """Note a move that begins."""
+        server = move.server
+        self._moves[server.uuid] = move
+        self.amounts[server.uuid] = self._world.placement.consumers[server.uuid][server.node]
+        server.state = ServerState.MOVES
+
+    def movable(self) -> list[Server]:
+        """The servers that may begin to move."""
+        return [server for server in self._world.living.values() if self._can_move(server)]
 
     def _can_move(self, server: Server) -> bool:
-        world = self._world
         labelled = server.group is not None and server.group.label  # whose moves would change the skew
         stays = server.state is ServerState.LIVES and not server.topology and not labelled
-        return stays and world.nodes[server.node].compute_up and self._came_directly(server)
+        return stays and self._came_directly(server)
 
     def _came_directly(self, server: Server) -> bool:
         """Whether the server was claimed for one node only, and is there.
@@ -127,32 +160,42 @@ class ScheduledMoves:
         chosen = placed(asked.outcome)[asked.servers.index(server)].node
         return chosen == server.node and len(asked.outcome.record.attempts) <= len(asked.servers)
 
-    def _ask(self, move: ScheduledMove, rng: Random) -> None:
+    def ask(self, move: ScheduledMove, rng: Random, decided: Callable[[Choice | None], None]) -> None:
+        """Ask a scheduler for a host; ``decided`` is called with it, or with None if there is none."""
         world, source = self._world, move.source
         scheduler = world.schedulers[rng.choice(sorted(world.schedulers))]
-        heard = partial(self._answered, move)
+        heard = partial(self._heard, move, decided)
         asked = world.users.ask_to_move(
-            move.server, source.host, source.cell, scheduler.name, world.now, heard, world.host_of
+            move.server,
+            source.host,
+            source.cell,
+            scheduler.name,
+            world.now,
+            heard,
+            world.host_of,
+            move.move_type == EVACUATION,
         )
         request_id = asked.request.request_id
         world.trace.note("conductor", f"asks {scheduler.name} for {request_id}, a {move.move_type} from {source.node}")
         world.counters["requests"] += 1
         world.agenda.work(0.0, scheduler.ask, asked.request, asked.deadline_s)
-        world.agenda.work(asked.deadline_s - world.now + GIVES_UP_AFTER_S, self._give_up, move, request_id)
+        world.agenda.work(asked.deadline_s - world.now + GIVES_UP_AFTER_S, self._give_up, heard, request_id)
 
-    def _give_up(self, move: ScheduledMove, request_id: str) -> None:
+    def _give_up(self, heard: Callable[[Answer | None], None], request_id: str) -> None:
         if self._world.users.asked[request_id].outcome is None:
-            self._answered(move, None)
+            heard(None)
 
-    def _answered(self, move: ScheduledMove, answer: Answer | None) -> None:
-        if move.is_over:
-            return
-        move.is_over = True
-        if answer is None:
+    @staticmethod
+    def _heard(move: ScheduledMove, decided: Callable[[Choice | None], None], answer: Answer | None) -> None:
+        if not move.is_over:
+            move.is_over = True
+            decided(None if answer is None else placed(answer)[0])
+
+    def _decided(self, move: ScheduledMove, choice: Choice | None) -> None:
+        if choice is None:
             self._take_back(move)
             return
         move.has_target = True
-        (choice,) = placed(answer)
         target, server = self._world.nodes[choice.node], move.server
         self._world.ports.check(server.uuid, choice.node, {choice.node: self.amounts[server.uuid]})
         target.build(server.uuid, server.usage, "", False, lambda built: self._end(move, target))

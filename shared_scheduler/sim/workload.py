@@ -300,8 +300,11 @@ class Users:
         now: float,
         moved: Callable[[Answer | None], None],
         host_of: Callable[[Server], str],
+        evacuates: bool = False,
     ) -> SentRequest:
-        """A request for another host of this cell than the one where the server is."""
+        """A request for another host of this cell than the one where the server is.
+
+        ``evacuates``: the server keeps its allocations there."""
         server.tries += 1
         request = replace(
             self.asked[server.request_id].request,
@@ -310,6 +313,7 @@ class Users:
             num_alternates=0,
             ignore_hosts=frozenset({host}),
             destination=Destination(cell=cell),
+            merge_with_existing=evacuates,
         )
         if server.group is not None:
             request = self._with_group(server.group, request, host_of)

@@ -28,6 +28,7 @@ from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.attached_ports import AttachedPorts
 from shared_scheduler.sim.checkers import Checkers
 from shared_scheduler.sim.computes import Size
+from shared_scheduler.sim.evacuations import Evacuations
 from shared_scheduler.sim.lies import LyingNode
 from shared_scheduler.sim.live_migrations import Moves
 from shared_scheduler.sim.network import Network, NetworkFaults
@@ -120,6 +121,7 @@ class World:
         self.repeats: Random | None = None
         self.ports = AttachedPorts(self)
         self.scheduled_moves = ScheduledMoves(self)
+        self.evacuations = Evacuations(self)
         #: nodes whose newest version some scheduler did not have when the faults ended
         self.behind_at_healing = 0
         self._stopwatch = stopwatch
@@ -241,10 +243,12 @@ class World:
                 "traits": list[Leaf](sorted(facts.traits)),
                 "aggregates": list[Leaf](sorted(facts.aggregates)),
             }
-        members = frozenset(node.tracker.instances)
+        left = (move.server for move in self.scheduled_moves.evacuated_from(node))
+        gone = {server.uuid for server in left if server.node != node.node}
+        members = frozenset(node.tracker.instances.keys() - gone)
         consumers = self.placement.consumers_of(node.node)
-        now = scheduler.clock.now
-        return ev.NodeRead(node.cell, node.node, node.host, node.host, leaves, consumers, members, now)
+        generations, now = self.placement.generations(consumers), scheduler.clock.now
+        return ev.NodeRead(node.cell, node.node, node.host, node.host, leaves, consumers, members, now, generations)
 
     def refresh(self, scheduler: SimScheduler, node: str, in_s: float) -> None:
         """Read a node again for one scheduler."""
@@ -506,12 +510,16 @@ class World:
         if server.state is ServerState.MOVES:
             self.agenda.after(AFTER_MOVE_S, self.delete, server)
             return
+        self.remove(server)
+        self.nodes[server.node].delete(server.uuid)
+
+    def remove(self, server: Server) -> None:
+        """Note that a server is deleted."""
         server.state = ServerState.DELETED
         del self.living[server.uuid]
         self.counters["deleted"] += 1
         if server.group is not None:
             server.group.left_s = self.now
-        self.nodes[server.node].delete(server.uuid)
 
     def owners(self) -> Mapping[str, Server]:
         """Every instance that was ever requested, by uuid."""
@@ -527,7 +535,7 @@ class World:
         unanswered = asked.outcome is None and asked.scheduler not in alive
         failed = asked.unheard or isinstance(asked.outcome, ef.Fail)
         unheard = asked.unheard and asked.scheduler not in alive
-        is_over = failed or server.state is ServerState.DELETED
+        is_over = failed or server.state is ServerState.DELETED or self.scheduled_moves.is_evacuation(server.uuid)
         lost = server.uuid in self.unfinished or not server.twins <= alive
         return unanswered or unheard or (is_over and lost)
 

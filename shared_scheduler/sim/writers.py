@@ -139,6 +139,10 @@ class SimWriters:
         if batch[0].deletes:
             self._agenda.work(self._delay_s() / 2, self._delete, batch[0], done)
             return
+        if _effects(batch)[0].policy is ef.ConsumerPolicy.MERGE:
+            (lone,) = self._alone(batch, done)
+            self._lone.begin_merge(lone)
+            return
         sent_s = self._clock.now
         left_s = max(job.deadline_s for job in batch) - sent_s
         wanted = [Wanted(one.claim_id, one.consumer, one.allocations) for one in _effects(batch)]
@@ -164,7 +168,12 @@ class SimWriters:
             self._answer(LoneWrite(effect, _ignore, detail=reply.detail), code)
 
     def _complete(self, batch: Batch, done: Callable[[], None], reply: CallReply) -> None:
-        """Read each consumer, and go on with it alone; the writer is free when all have ended."""
+        """Read each consumer, and go on with it alone."""
+        for lone in self._alone(batch, done):
+            self._lone.go_on(lone, reply)
+
+    def _alone(self, batch: Batch, done: Callable[[], None]) -> list[LoneWrite]:
+        """The writes of a batch, each alone; the writer is free when all have ended."""
         left = list(batch)
 
         def ended(job: Job[Work], lone: LoneWrite, code: ev.WriteCode) -> None:
@@ -176,8 +185,8 @@ class SimWriters:
                 self._doubt(lone)
             self._answer(lone, code)
 
-        for job, effect in zip(batch, _effects(batch), strict=True):
-            self._lone.go_on(LoneWrite(effect, partial(ended, job), sent_s=self._clock.now), reply)
+        pairs = zip(batch, _effects(batch), strict=True)
+        return [LoneWrite(effect, partial(ended, job), sent_s=self._clock.now) for job, effect in pairs]
 
     def _answer(self, lone: LoneWrite, code: ev.WriteCode) -> None:
         effect, wrote = lone.effect, lone.allocations
@@ -199,30 +208,32 @@ class SimWriters:
         effect = job.work
         assert isinstance(effect, ef.DeleteAllocation)
         up = self._placement.up and in_time
-        gone, left_alone, detail = up, False, "" if up else "no answer"
+        gone, left_alone, changed, detail = up, False, False, "" if up else "no answer"
         standing = self._placement.standing(effect.consumer)
         finding = consumer_conflicts.find_delete(standing, effect.written, effect.generation)
-        if up and finding is ConflictCase.AS_WANTED:
-            sole = self._clock.now < effect.sole_until_s
-            needed = False if sole else self._listener.is_needed(effect.consumer, effect.written)
+        part = consumer_conflicts.without(effect.written, effect.before)
+        rest = consumer_conflicts.rest_of(standing.allocations, effect.written, effect.before, finding)
+        if up and rest is not None:
+            sole = self._clock.now < effect.sole_until_s and finding is ConflictCase.AS_WANTED
+            needed = False if sole else self._listener.is_needed(effect.consumer, part)
             if needed is False:
-                self._take_back(effect.consumer, effect.written, effect.before, effect.claim_id)
+                self._take_back(effect.consumer, part, rest, effect.claim_id)
             else:
                 gone, left_alone, detail = False, bool(needed), "the server needs it"
+                changed = finding is ConflictCase.FOREIGN
         elif up and finding is ConflictCase.FOREIGN:
-            part = consumer_conflicts.without(effect.written, effect.before)
             left_alone = consumer_conflicts.holds(standing.allocations, part)
             gone, detail = not left_alone, "another writer has changed these allocations"
         self._queue.done(job)
         done()
-        self._reply(ev.AllocationDeleted(effect.claim_id, gone, detail, left_alone, cause=effect.cause))
+        self._reply(ev.AllocationDeleted(effect.claim_id, gone, detail, left_alone, changed, cause=effect.cause))
 
-    def _take_back(self, consumer: str, written: Allocations, before: Allocations, claim_id: str) -> None:
-        """Restore the allocations before a write, which are those that stand with its part."""
-        self._listener.taken_back(consumer, written)
-        if before:
+    def _take_back(self, consumer: str, part: Allocations, rest: Allocations, claim_id: str) -> None:
+        """Remove the part of a write, which leaves the rest."""
+        self._listener.taken_back(consumer, part)
+        if rest:
             generation = self._placement.standing(consumer).generation
-            self._placement.end_write(self._placement.begin_write(consumer, before, generation, self._name))
+            self._placement.end_write(self._placement.begin_write(consumer, rest, generation, self._name))
         else:
             self._placement.delete(consumer)
         self._trace.note("placement", f"deleted {claim_id} {consumer}")
@@ -243,9 +254,10 @@ class SimWriters:
         finding = consumer_conflicts.find_delete(self._placement.standing(consumer), wrote, lone.made)
         if self._halted or finding is not ConflictCase.AS_WANTED:
             return
-        needed = self._listener.is_needed(consumer, wrote)
+        part = consumer_conflicts.without(wrote, lone.base)
+        needed = self._listener.is_needed(consumer, part)
         if needed is False:
-            self._take_back(consumer, wrote, lone.base, lone.effect.claim_id)
+            self._take_back(consumer, part, lone.base, lone.effect.claim_id)
         elif needed is None:
             self._agenda.work(DOUBT_CHECK_PAUSE_S, self._check_in_doubt, lone)
 

@@ -24,7 +24,7 @@ from shared_scheduler.core import claims, planner
 from shared_scheduler.core.allocation_merge import Merged
 from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten, OpenClaim
 from shared_scheduler.core.effects import AskGroup
-from shared_scheduler.core.events import Event, GroupAnswered, RequestArrived
+from shared_scheduler.core.events import AllocationWritten, Event, GroupAnswered, RequestArrived
 from shared_scheduler.core.group_check import GroupCheck
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import Planner
@@ -37,6 +37,8 @@ from shared_scheduler.core.write_pace import WritePace
 from shared_scheduler.decision import filtering, pick
 from shared_scheduler.decision.outcome import Decision
 from shared_scheduler.model.resources import plain_allocations
+from shared_scheduler.placement import consumer_conflicts
+from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, Increment, Reason, RefusalCode, Verdict
@@ -44,6 +46,7 @@ from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow
 from shared_scheduler.sim import lone_writes
 from shared_scheduler.sim.clock import LocalClock
+from shared_scheduler.sim.lone_writes import LoneWrite
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.table.assumed_claims import Overlay
 from shared_scheduler.table.columns import BoolArray, FloatArray
@@ -637,6 +640,37 @@ def believe_in_moves_without_an_answer(patch: pytest.MonkeyPatch) -> None:
 def wait_for_what_is_no_node(patch: pytest.MonkeyPatch) -> None:
     """A request waits for the row of a provider that a compute has left (before f9b2c1f)."""
     patch.setattr(Recheck, "not_found", lambda self, step, node, read_at_s: None)
+
+
+# -- evacuations
+
+
+@bug("others_kept", "written_first")
+def write_an_evacuation_without_its_source(patch: pytest.MonkeyPatch) -> None:
+    """The write of an evacuation replaces what the server has: its source, and the ports of others."""
+    patch.setattr(consumer_conflicts, "union", lambda standing, wanted: plain_allocations(wanted))
+
+
+@bug("others_kept")
+def trust_the_table_after_a_conflict(patch: pytest.MonkeyPatch) -> None:
+    """An evacuation that conflicts is sent again with the new generation, and with what the table knows."""
+
+    def merge_with(self: LoneWrite, standing: ConsumerAllocations) -> None:
+        real(self, replace(standing, allocations=self.base) if self.known else standing)
+
+    real = LoneWrite.merge_with
+    patch.setattr(LoneWrite, "merge_with", merge_with)
+
+
+@bug("others_kept", "written_first", "allocation_kept")
+def take_back_more_than_was_added(patch: pytest.MonkeyPatch) -> None:
+    """An evacuation that fails after its write deletes all that the server has."""
+
+    def note_what_stands(claim: OpenClaim, event: AllocationWritten) -> None:
+        real(claim, replace(event, before={}))
+
+    real = Claims._note_what_stands
+    patch.setattr(Claims, "_note_what_stands", staticmethod(note_what_stands))
 
 
 PLANTED = tuple(found for found in list(globals().values()) if isinstance(found, Planted))

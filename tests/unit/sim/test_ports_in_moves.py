@@ -111,12 +111,13 @@ class Listener:
 
     def __init__(self) -> None:
         self.answers: list[AllocationWritten | AllocationDeleted] = []
+        self.needed: bool | None = False
 
     def written_or_deleted(self, event: AllocationWritten | AllocationDeleted) -> None:
         self.answers.append(event)
 
     def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
-        return False
+        return self.needed
 
     def is_merged_move(self, consumer: str) -> bool:
         return True
@@ -134,14 +135,15 @@ def test_a_merged_write_that_is_taken_back_leaves_the_port(others_change_it: boo
     writers = SimWriters("scheduler", around, LocalClock(world.agenda, Random(1)), Random(1), listener)
     if others_change_it:
         world.placement.end_write(world.placement.begin_write(server.uuid, written, 2))
+        listener.needed = None
     # when its claim is taken back
     writers.submit(DeleteAllocation("claim", server.uuid, written, "req", ONE_PORT, float("inf"), generation=2))
     world.run(5.0)
-    # then the port stands alone, or everything stays if somebody has written since
+    # then the port stands alone, or everything stays until Nova can tell, if somebody has written since
     assert held(world, server) == (written if others_change_it else ONE_PORT)
     (answer,) = listener.answers
     assert isinstance(answer, AllocationDeleted)
-    assert (answer.gone, answer.left_alone) == (not others_change_it, others_change_it)
+    assert (answer.gone, answer.changed) == (not others_change_it, others_change_it)
 
 
 def lone_write() -> LoneWrite:

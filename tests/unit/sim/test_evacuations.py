@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A nova-compute stops in the simulator, and a server is evacuated from its host."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from shared_scheduler.core.effects import Answer, ConsumerPolicy, DeleteAllocation, WriteAllocation
+from shared_scheduler.core.events import AllocationDeleted, WriteCode
+from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.protocol.messages import Allocations
+from shared_scheduler.sim.attached_ports import without_ports
+from shared_scheduler.sim.clock import LocalClock
+from shared_scheduler.sim.lone_writes import LoneWrite
+from shared_scheduler.sim.network import NetworkFaults
+from shared_scheduler.sim.nodes import SimNode
+from shared_scheduler.sim.rest import heal
+from shared_scheduler.sim.scheduled_moves import EVACUATION
+from shared_scheduler.sim.surroundings import Surroundings
+from shared_scheduler.sim.workload import FLAVORS, Server, ServerState, Workload
+from shared_scheduler.sim.world import Sizes, World
+from shared_scheduler.sim.writers import SimWriters
+from tests.unit.sim.single_requests import ask_for
+from tests.unit.sim.test_ports_in_moves import ONE_PORT, FirstOfAll, Listener
+
+BASE, PART = {"source": {"VCPU": 1}}, {"target": {"VCPU": 1}}
+
+
+def with_server(nodes: int = 2) -> tuple[World, Server, SimNode]:
+    """A world with one server, and its node, whose nova-compute has stopped."""
+    workload = Workload(0.0001, lifetime_s=1e6, several=0.0, not_root_only=0.0, build_fails=0.0, flavors=FLAVORS[:1])
+    world = World(1, Sizes(nodes=nodes, schedulers=1, merged_moves=(EVACUATION,)), workload, NetworkFaults())
+    world.run(5.0)
+    (server,) = ask_for(world).servers
+    world.run(5.0)
+    source = world.nodes[server.node]
+    source.kill_compute()
+    return world, server, source
+
+
+def held(world: World, server: Server) -> Allocations:
+    return world.placement.consumers[server.uuid]
+
+
+def test_the_target_is_added_and_the_source_removed_when_its_nova_compute_returns() -> None:
+    world, server, source = with_server()
+    assert world.evacuations.begin(FirstOfAll(1))
+    world.run(5.0)
+    amounts = world.scheduled_moves.amounts[server.uuid]
+    assert (server.state, server.node != source.node) == (ServerState.LIVES, True)
+    assert held(world, server) == {source.node: amounts, server.node: amounts} | ONE_PORT
+    assert server.uuid in source.tracker.instances
+    source.start_compute()
+    world.run(5.0)
+    assert held(world, server) == {server.node: amounts} | ONE_PORT
+    assert source.tracker.instances == {}
+    heal(world)
+    assert world.checkers.violations == []
+
+
+def test_a_server_that_gets_no_host_stays_with_what_it_had() -> None:
+    world, server, source = with_server(nodes=1)
+    assert world.evacuations.begin(FirstOfAll(1))
+    world.run(5.0)
+    source.start_compute()
+    heal(world)
+    assert (server.state, server.node) == (ServerState.LIVES, source.node)
+    assert without_ports(held(world, server)) == {source.node: world.scheduled_moves.amounts[server.uuid]}
+    assert server.uuid in source.tracker.instances
+    assert world.checkers.violations == []
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_the_source_returns_before_there_is_an_answer(nodes: int) -> None:
+    # given a scheduler that does not answer, and a source that returns
+    world, server, source = with_server(nodes)
+    world.schedulers[0].freeze()
+    assert world.evacuations.begin(Random(1))
+    source.start_compute()
+    world.run(5.0)
+    assert server.uuid not in source.tracker.instances
+    # when it answers, then the server is on the target, or nothing is left of it
+    world.schedulers[0].thaw()
+    heal(world)
+    assert server.state is (ServerState.LIVES if nodes > 1 else ServerState.DELETED)
+    assert server.uuid not in world.placement.consumers_of(source.node)
+    assert world.checkers.violations == []
+
+
+def test_a_source_that_cannot_reach_placement_starts_again_until_it_can() -> None:
+    world, server, source = with_server()
+    assert world.evacuations.begin(Random(1))
+    world.run(5.0)
+    world.set_placement(False)
+    source.start_compute()
+    world.run(5.0)
+    assert not source.compute_up
+    world.set_placement(True)
+    world.run(5.0)
+    assert (source.compute_up, source.node in held(world, server)) == (True, False)
+
+
+def test_a_scheduler_knows_what_the_server_has_if_its_agent_has_told() -> None:
+    world, *_ = with_server()
+    world.placement.tells_generations = True
+    for node in world.nodes.values():
+        node.kill_agent()
+        node.start_agent()
+    world.run(5.0)
+    assert world.evacuations.begin(Random(1))
+    world.run(5.0)
+    answers = [asked.outcome for asked in world.users.asked.values() if asked.moved is not None]
+    assert [type(answer) for answer in answers] == [Answer]
+    assert world.checkers.violations == []
+
+
+def lone_write() -> LoneWrite:
+    effect = WriteAllocation("claim", "vm", PART, {}, "", "", ConsumerPolicy.MERGE, False, "req", 100.0)
+    return LoneWrite(effect, lambda *_: None)
+
+
+def test_a_write_that_knew_too_little_is_merged_with_what_stands() -> None:
+    lone = lone_write()
+    lone.merge_with(ConsumerAllocations(BASE, 1))
+    lone.known = True
+    assert (lone.allocations, lone.generation, lone.base) == (BASE | PART, 1, BASE)
+    assert lone.compare(ConsumerAllocations(BASE | ONE_PORT, 2), 0.0, False, is_merged=False) is None
+    assert (lone.allocations, lone.generation, lone.base) == (BASE | PART | ONE_PORT, 2, BASE | ONE_PORT)
+    # what was read is not the word of the table any more
+    refused = lone.compare(ConsumerAllocations(BASE, 3), 0.0, False, is_merged=False)
+    assert refused is WriteCode.CONSUMER_CONFLICT
+
+
+def test_a_part_that_has_arrived_without_an_answer_is_not_what_others_have() -> None:
+    lone = lone_write()
+    lone.merge_with(ConsumerAllocations(BASE, 1))
+    lone.known = lone.unsure = True
+    assert lone.compare(ConsumerAllocations(BASE | PART | ONE_PORT, 3), 0.0, False, is_merged=False) is None
+    assert (lone.allocations, lone.base) == (BASE | PART | ONE_PORT, BASE | ONE_PORT)
+
+
+@pytest.mark.parametrize("needed", [False, None, True])
+def test_what_others_have_changed_is_taken_back_when_nova_can_tell(needed: bool | None) -> None:
+    # given an evacuation after which a port was attached
+    world, server, source = with_server()
+    assert world.evacuations.begin(FirstOfAll(1))
+    world.run(5.0)
+    part = {server.node: world.scheduled_moves.amounts[server.uuid]}
+    before = {source.node: world.scheduled_moves.amounts[server.uuid]}
+    listener = Listener()
+    listener.needed = needed
+    around = Surroundings(world.agenda, world.network, world.placement, world.trace, world.placement_delay_s)
+    writers = SimWriters("scheduler", around, LocalClock(world.agenda, Random(1)), Random(1), listener)
+    # when its claim is taken back
+    writers.submit(DeleteAllocation("claim", server.uuid, before | part, "req", before, float("inf"), generation=2))
+    world.run(5.0)
+    # then its part goes only if the server does not need it
+    assert held(world, server) == before | ONE_PORT | ({} if needed is False else part)
+    (answer,) = listener.answers
+    assert isinstance(answer, AllocationDeleted)
+    assert (answer.gone, answer.left_alone, answer.changed) == (needed is False, needed is True, needed is not False)
