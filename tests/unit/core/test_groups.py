@@ -639,6 +639,37 @@ def test_servers_of_one_request_follow_the_first_to_a_host_that_the_conductor_di
     assert [claim.node for claim in claims] == ["node-2", "node-2"]
 
 
+def candidates(driver: SchedulerDriver, asked: ef.AskCandidates) -> list[ef.Effect]:
+    """Placement names its candidate on the node."""
+    found = ev.Candidate(taken(asked.node), {"": (asked.node,)})
+    return driver.give(ev.CandidatesAnswered(asked.ask_id, (found,), cause=asked.cause))
+
+
+def test_servers_of_one_request_that_were_decided_at_once_are_not_answered_apart() -> None:
+    # given two servers of one request, the first of which is refused while Placement is asked about the second one
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    group = Group("group", "affinity", frozenset({"server-8", "server-9"}))
+    effects = driver.ask(request("server-8", "server-9", group=group, root_only=False))
+    effects = candidates(driver, only(ef.AskCandidates, effects))
+    (refused,), second = claims_in(effects), of_kind(ef.AskCandidates, effects)[0]
+    again = only(ef.AskCandidates, driver.refuse(refused))
+    claims = [only_claim(candidates(driver, second)), only_claim(candidates(driver, again))]
+    assert [claim.node for claim in claims] == ["node-1", "node-2"]
+    # when both are written, and there is no other member
+    writes = [only(ef.WriteAllocation, driver.accept(claim, sequence=4)) for claim in claims]
+    effects = [effect for write in writes for effect in driver.written(write)]
+    deletes = of_kind(ef.DeleteAllocation, stand(driver, group_question(effects)))
+    # then both are taken back, and go to one host
+    assert {delete.consumer for delete in deletes} == {"server-8", "server-9"}
+    for delete in deletes:
+        driver.deleted(delete)
+    effects, nodes = driver.wait(YIELD_PAUSE_S), []
+    for _ in range(2):
+        effects = candidates(driver, of_kind(ef.AskCandidates, effects)[0])
+        nodes += [claim.node for claim in claims_in(effects)]
+    assert nodes == ["node-2", "node-2"]
+
+
 def test_servers_of_one_request_may_use_all_hosts_that_the_conductor_names() -> None:
     # given a group that is on two hosts already, each with room for one more
     driver = SchedulerDriver().with_agents("node-1", vcpus=2, consumers={"server-5": member("node-1")})
