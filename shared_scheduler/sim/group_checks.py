@@ -52,6 +52,8 @@ class GroupChecks:
         self._went: dict[tuple[str, str], set[str]] = {}
         #: (scheduler, server) -> the nodes beside other members that were left out by its last claim, for another node
         self._passed_over: dict[tuple[str, str], frozenset[str]] = {}
+        #: (scheduler, server with a label): a move of another one was not known there when a claim for it began
+        self._misled: set[tuple[str, str]] = set()
         #: servers that an agent refused once, because of a soft policy
         self._warned: set[str] = set()
         #: node -> servers whose group its agent has forgotten
@@ -77,8 +79,16 @@ class GroupChecks:
         left = {server.node} if server.state is ServerState.MOVES else set()
         known = {table.node_at(slot) for slot in table.members_at(others)}
         self._knew[scheduler.name, consumer] = frozenset(known - left)
+        if server.group.label and self._misses_a_move(scheduler, others):
+            self._misled.add((scheduler.name, consumer))
         if server.group.policy == GroupPolicy.SOFT_AFFINITY:
             self._passed_over[scheduler.name, consumer] = self._left_out(scheduler, server, node)
+
+    def _misses_a_move(self, scheduler: SimScheduler, others: list[str]) -> bool:
+        """Whether a scheduler knows one of these servers only where it was before its move."""
+        table, moves = scheduler.core.table, self._world.scheduled_moves
+        sources = ((uuid, moves.source_of(uuid)) for uuid in others)
+        return any({table.node_at(slot) for slot in table.members.slots(uuid)} == {node} for uuid, node in sources)
 
     def _left_out(self, scheduler: SimScheduler, server: Server, claimed: str) -> frozenset[str]:
         """The nodes beside other members that a scheduler, which has yielded, may still try but does not.
@@ -205,9 +215,13 @@ class GroupChecks:
         return any(answered[uuid] in nodes.values() for uuid in others if owners[uuid].state in PLACED)
 
     def _check_spread(self, scheduler: SimScheduler, group: ServerGroup, asked: SentRequest, nodes: set[str]) -> None:
-        """Every node is eligible.  A server that was deleted while the request was under way leaves the others where
-        they are."""
-        if group.left_s >= asked.asked_s:
+        """Every node is eligible.  A server that was deleted, or was about to move, while the request was under way
+        leaves the others where they are.  Nobody looks up one that the scheduler knows as built where it was before its
+        move."""
+        own = {server.uuid for server in asked.servers}
+        others = [uuid for uuid in group.members if uuid not in own]
+        moving = self._world.scheduled_moves.have_changed(others, asked.asked_s)
+        if group.left_s >= asked.asked_s or moving or any((scheduler.name, uuid) in self._misled for uuid in own):
             return
         rack_of = self._world.rack_of
         counts = Counter(dict.fromkeys(map(rack_of, self._world.nodes), 0))

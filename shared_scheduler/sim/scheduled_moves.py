@@ -8,7 +8,7 @@ Without one the conductor puts them back, beside the ports; Nova's conductor wou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -35,22 +35,23 @@ GIVES_UP_AFTER_S = 1.001
 
 @dataclass(slots=True, eq=False)
 class ScheduledMove:
-    """One move.  ``is_over``: the conductor has heard an answer, or has given up.  ``has_target``: with a host.
-    ``failed_s``: when the source had its server again.  ``left``: what an evacuation leaves on the source, until its
-    nova-compute is back."""
+    """One move.  ``is_over``: the conductor has heard an answer, or has given up, at ``over_s``.  ``has_target``: with
+    a host.  ``failed_s``: when the source had its server again.  ``left``: what an evacuation leaves on the source,
+    until its nova-compute is back."""
 
     server: Server
     move_type: str
     source: SimNode
     migration: str = ""
     is_over: bool = False
+    over_s: float = inf
     has_target: bool = False
     failed_s: float = inf
     left: Allocations = field(default_factory=dict)
 
 
 class ScheduledMoves:
-    """Moves servers that have no label and no topology, each once.  Members of groups keep their policy.
+    """Moves servers that have no topology, each once.  Groups keep their policy, and labels their skew.
 
     Evacuations are among them (``evacuations.py``).  ``amounts``: what each server has on its host.  ``unnoticed``:
     nodes and servers whose allocations the conductor took back there although they stood, as after the death of a
@@ -78,6 +79,17 @@ class ScheduledMoves:
         """The evacuations from a node that have not failed."""
         moves = (move for move in self._moves.values() if move.source is source and move.failed_s == inf)
         return (move for move in moves if move.move_type == EVACUATION)
+
+    def have_changed(self, consumers: Iterable[str], since_s: float) -> bool:
+        """Whether any of these servers has no host for its move yet, or had none at some time since then."""
+        moves = [self._moves[consumer] for consumer in consumers if consumer in self._moves]
+        waits = any(move.server.state is ServerState.MOVES and not move.has_target for move in moves)
+        return waits or any(since_s <= end_s < inf for move in moves for end_s in (move.over_s, move.failed_s))
+
+    def source_of(self, consumer: str) -> str:
+        """The node that a server has left, by a move with an answer; empty: there is none."""
+        move = self._moves.get(consumer)
+        return "" if move is None or move.failed_s < inf else move.source.node
 
     def left(self, consumer: str) -> Allocations:
         """What the evacuation of a server leaves on its source."""
@@ -143,8 +155,7 @@ class ScheduledMoves:
         return [server for server in self._world.living.values() if self._can_move(server)]
 
     def _can_move(self, server: Server) -> bool:
-        labelled = server.group is not None and server.group.label  # whose moves would change the skew
-        stays = server.state is ServerState.LIVES and not server.topology and not labelled
+        stays = server.state is ServerState.LIVES and not server.topology
         return stays and self._came_directly(server)
 
     def _came_directly(self, server: Server) -> bool:
@@ -185,10 +196,9 @@ class ScheduledMoves:
         if self._world.users.asked[request_id].outcome is None:
             heard(None)
 
-    @staticmethod
-    def _heard(move: ScheduledMove, decided: Callable[[Choice | None], None], answer: Answer | None) -> None:
+    def _heard(self, move: ScheduledMove, decided: Callable[[Choice | None], None], answer: Answer | None) -> None:
         if not move.is_over:
-            move.is_over = True
+            move.is_over, move.over_s = True, self._world.now
             decided(None if answer is None else placed(answer)[0])
 
     def _decided(self, move: ScheduledMove, choice: Choice | None) -> None:

@@ -11,6 +11,7 @@ import pytest
 from shared_scheduler.core.effects import Answer, Choice
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.decision.record import DecisionRecord
+from shared_scheduler.decision.request import LABEL_POLICY
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, Usage, Verdict
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
@@ -181,3 +182,40 @@ def test_a_member_whose_move_fails_was_nowhere_until_then(soft: World) -> None:
     soft.run(0.001)
     answer(soft, go_to(soft, SECOND, second_of(soft)))
     assert violations(soft) == ["soft_affinity"]
+
+
+# -- servers with a label
+
+
+@pytest.fixture
+def labelled(soft: World) -> World:
+    """A server with a label that was built on the first node, and two racks of one node."""
+    group = soft.users.servers[FIRST].group
+    assert group is not None
+    group.policy, group.label, group.max_skew = LABEL_POLICY, "label", 1
+    return soft
+
+
+def test_a_second_server_in_a_rack_beside_an_empty_one_is_a_violation(labelled: World) -> None:
+    answer(labelled, go_to(labelled, SECOND, node_of(labelled)))
+    assert violations(labelled) == ["spread"]
+
+
+def test_a_server_that_moves_is_judged_without_its_old_place(labelled: World) -> None:
+    answer(labelled, go_to(labelled, FIRST, second_of(labelled)))
+    assert violations(labelled) == []
+
+
+def test_a_server_whose_move_has_no_host_yet_is_in_no_rack(labelled: World) -> None:
+    # given a server that is asked for while another one with its label has no host for its move
+    assert labelled.scheduled_moves.begin(Random(1))
+    asked = go_to(labelled, SECOND, node_of(labelled))
+    # when the move fails before that one is answered, then it is right there
+    (move,) = (one.moved for one in labelled.users.asked.values() if one.moved is not None)
+    move(None)
+    labelled.run(0.5)
+    answer(labelled, asked)
+    assert violations(labelled) == []
+    # but one that is asked for later is not
+    answer(labelled, go_to(labelled, SECOND, node_of(labelled)))
+    assert violations(labelled) == ["spread"]

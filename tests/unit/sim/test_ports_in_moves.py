@@ -106,6 +106,17 @@ def test_members_of_groups_move_too_but_not_those_that_must_stay_together() -> N
     assert world.checkers.violations == []
 
 
+def test_servers_with_a_label_move_too_and_stay_spread() -> None:
+    workload = Workload(rate_per_s=4.0, lifetime_s=60.0, spread=0.8, build_fails=0.0, flavors=FLAVORS[:1])
+    sizes = Sizes(nodes=5, schedulers=3, merged_moves=MOVES, heartbeat_interval_s=2.0)
+    world = run(RunPlan(1, 15.0, sizes, workload, fault_every_s=1.0, fault_kinds=("ports_in_moves",)))
+    moves = [asked for asked in world.users.asked.values() if asked.moved is not None]
+    labelled = [asked for asked in moves if asked.servers[0].group is not None and asked.servers[0].group.label]
+    assert any(isinstance(asked.outcome, Answer) for asked in labelled)
+    assert world.checkers.checked["spread"]
+    assert world.checkers.violations == []
+
+
 class Listener:
     """Receives the answers of the writers."""
 
