@@ -148,6 +148,11 @@ class _Course:
         """What the write adds to ``base``."""
         return consumer_conflicts.without(self.next.allocations, self.base)
 
+    def begins_anew_after(self, finding: ConflictCase) -> bool:
+        """Whether a merge begins again with what was read: an earlier attempt has arrived, or the table was late."""
+        is_late = self.known and finding is ConflictCase.FOREIGN
+        return self.before is not None and (is_late or finding is ConflictCase.OWN_ATTEMPT)
+
 
 class AllocationWriter:
     """Writes and deletes allocations.  Many threads use it at once, for different consumers.
@@ -234,13 +239,14 @@ class AllocationWriter:
     def _begin_merge(self, effect: WriteAllocation) -> _Course | AllocationWritten:
         if effect.standing is not None:
             known = ConsumerAllocations(effect.standing.allocations, effect.standing.generation)
-            return _Course(effect, _union_write(effect, known), before=known, known=True)
+            union_write = _union_write(effect, known.allocations, known.generation)
+            return _Course(effect, union_write, before=known, known=True)
         standing = self._read(effect.consumer, effect.deadline_s)
         if standing is None:
             detail = "could not read the allocations of an evacuated instance"
             return AllocationWritten(effect.claim_id, WriteCode.UNREACHABLE, detail, cause=effect.cause)
         course = _Course(effect, first_write(effect))
-        _merge_with(course, standing)
+        self._merge_with(course, standing)
         return course
 
     def _advance(self, course: _Course) -> AllocationWritten:
@@ -282,8 +288,8 @@ class AllocationWriter:
         finding = self._finding(course, standing)
         if finding is ConflictCase.FOREIGN:
             self._note_foreign(course, standing)
-        if course.known and finding is ConflictCase.FOREIGN:
-            _merge_with(course, standing)
+        if course.begins_anew_after(finding):
+            self._merge_with(course, standing)
             return None
         if finding is ConflictCase.FOREIGN and self._merge_foreign(course, standing):
             return None
@@ -314,6 +320,24 @@ class AllocationWriter:
 
     def _is_merged_move(self, consumer: str) -> bool:
         return bool(self._merged_moves) and self._locate(consumer).move in self._merged_moves
+
+    def _merge_with(self, course: _Course, standing: ConsumerAllocations) -> None:
+        """Merge with allocations that were read, less what an earlier attempt has written; without any, the consumer is
+        new."""
+        effect, course.known = course.effect, False
+        own = consumer_conflicts.own_attempt(standing, self._attempts(course.consumer))
+        if own is not None:
+            course.rest = own.before
+        else:
+            course.rest = consumer_conflicts.remaining(standing.allocations, course.part) if course.unsure else None
+        kept = standing.allocations if own is None else own.before
+        course.before = standing if standing.allocations else None
+        course.next = _union_write(effect, kept, standing.generation) if standing.allocations else first_write(effect)
+
+    def _attempts(self, consumer: str) -> tuple[WriteAttempt, ...]:
+        """Earlier writes of this scheduler for the consumer that may have been carried out."""
+        with self._lock:
+            return self._in_doubt.attempts(consumer)
 
     def _note_foreign(self, course: _Course, standing: ConsumerAllocations) -> None:
         seen_by = Action.NEW if course.before is None else Action.MERGE
@@ -352,10 +376,9 @@ class AllocationWriter:
             return None
 
     def _finding(self, course: _Course, standing: ConsumerAllocations) -> ConflictCase:
+        attempts = self._attempts(course.consumer)
         if course.before is not None:
-            return consumer_conflicts.find_merge(standing, course.before, course.next.allocations)
-        with self._lock:
-            attempts = self._in_doubt.attempts(course.consumer)
+            return consumer_conflicts.find_merge(standing, course.before, course.next.allocations, attempts)
         mine = tuple(one.written for one in attempts if not one.before)
         wanted = ConsumerAllocations(
             course.next.allocations, course.generation, course.next.project_id, course.next.user_id
@@ -535,17 +558,9 @@ class AllocationWriter:
         return min(TIMEOUT_S, max(MIN_CALL_S, until_s - self._clock()))
 
 
-def _merge_with(course: _Course, standing: ConsumerAllocations) -> None:
-    """Merge with allocations that were read; without any, the consumer is new."""
-    effect, course.known = course.effect, False
-    course.rest = consumer_conflicts.remaining(standing.allocations, course.part) if course.unsure else None
-    course.before = standing if standing.allocations else None
-    course.next = _union_write(effect, standing) if standing.allocations else first_write(effect)
-
-
-def _union_write(effect: WriteAllocation, standing: ConsumerAllocations) -> ConsumerWrite:
-    both = consumer_conflicts.union(standing.allocations, effect.allocations)
-    return replace(first_write(effect), allocations=both, generation=standing.generation, mappings={})
+def _union_write(effect: WriteAllocation, kept: Allocations, generation: int | None) -> ConsumerWrite:
+    both = consumer_conflicts.union(kept, effect.allocations)
+    return replace(first_write(effect), allocations=both, generation=generation, mappings={})
 
 
 def _left_alone(

@@ -17,7 +17,8 @@ the generation of a provider, so the generations are read before and after that 
 of the consumer refuses the write, and no other host would help: a hard error.  Otherwise it is a provider conflict.
 *Merge* sends the generation that the table knows; without a known one it reads first.  After a conflict with a
 generation that the table knew, it reads, and merges with what it finds, because the table may be late; the change is
-noted as foreign.  If the write got no answer, its own part may be there already.  Without allocations it is *new*.  An
+noted as foreign.  If the write got no answer, its own part may be there already.  If an earlier attempt of this
+scheduler, for another host, was carried out late, its part is replaced.  Without allocations it is *new*.  An
 allocation of this scheduler is deleted with the generation that was just read, if it is exactly what was written;
 anything else stays.  If others have written since a merge, only its own part is deleted, and only when Nova shows that
 it is not needed: another scheduler may have got the same request, and merged the same.
@@ -46,12 +47,13 @@ generation before it reads what it deletes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shared_scheduler.core.effects import ConsumerPolicy
 from shared_scheduler.model.resources import plain_allocations, same_allocations
+from shared_scheduler.placement.in_doubt_writes import WriteAttempt
 from shared_scheduler.protocol.backoff import Backoff
 from shared_scheduler.protocol.messages import Allocations
 
@@ -106,6 +108,7 @@ RULES: Mapping[ConsumerPolicy, Mapping[ConflictCase, ConflictAction]] = {
     ConsumerPolicy.MERGE: {
         ConflictCase.AS_WANTED: ConflictAction.DONE,
         ConflictCase.UNCHANGED: ConflictAction.AGAIN,
+        ConflictCase.OWN_ATTEMPT: ConflictAction.REPLACE,
         ConflictCase.FOREIGN: ConflictAction.REFUSE,
     },
 }
@@ -160,11 +163,27 @@ def find_new(
     return ConflictCase.OWN_ATTEMPT if mine else ConflictCase.FOREIGN
 
 
-def find_merge(standing: ConsumerAllocations, before: ConsumerAllocations, wanted: Allocations) -> ConflictCase:
-    """Compare after a conflict or an unknown outcome of a *merge* of ``wanted`` with ``before``."""
+def find_merge(
+    standing: ConsumerAllocations,
+    before: ConsumerAllocations,
+    wanted: Allocations,
+    attempts: Iterable[WriteAttempt] = (),
+) -> ConflictCase:
+    """Compare after a conflict or an unknown outcome of a *merge* of ``wanted`` with ``before``.  ``attempts``: as for
+    ``own_attempt``."""
     if standing.generation == before.generation and same_allocations(standing.allocations, before.allocations):
         return ConflictCase.UNCHANGED
-    return ConflictCase.AS_WANTED if same_allocations(standing.allocations, wanted) else ConflictCase.FOREIGN
+    if same_allocations(standing.allocations, wanted):
+        return ConflictCase.AS_WANTED
+    return ConflictCase.FOREIGN if own_attempt(standing, attempts) is None else ConflictCase.OWN_ATTEMPT
+
+
+def own_attempt(standing: ConsumerAllocations, attempts: Iterable[WriteAttempt]) -> WriteAttempt | None:
+    """That of these earlier writes of this scheduler, for other hosts of the same request, which was the last one."""
+    for attempt in attempts:
+        if same_allocations(standing.allocations, attempt.written) and is_of(standing, attempt.generation):
+            return attempt
+    return None
 
 
 def find_delete(standing: ConsumerAllocations, written: Allocations, generation: int | None) -> ConflictCase:

@@ -77,7 +77,7 @@ def test_equal_amounts_of_another_writer_are_not_ours() -> None:
 def test_every_finding_of_a_rule_has_its_step() -> None:
     new, merge = consumer_conflicts.RULES[ConsumerPolicy.NEW], consumer_conflicts.RULES[ConsumerPolicy.MERGE]
     assert set(ConflictCase) - set(new) == {ConflictCase.UNCHANGED}
-    assert set(ConflictCase) - set(merge) == {ConflictCase.NOTHING, ConflictCase.OWN_ATTEMPT, ConflictCase.TWIN}
+    assert set(ConflictCase) - set(merge) == {ConflictCase.NOTHING, ConflictCase.TWIN}
     for rule in (new, merge):
         assert rule[ConflictCase.FOREIGN] is ConflictAction.REFUSE
         assert rule[ConflictCase.AS_WANTED] is ConflictAction.DONE
