@@ -16,7 +16,7 @@ import requests
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
-from shared_scheduler.placement.batch_writer import BatchWriter
+from shared_scheduler.placement.batch_writer import DEADLINE_INTERVAL_S, BatchWriter
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement.consumer_conflicts import ORPHAN_AFTER_S
 from shared_scheduler.placement.reconciler import without_nova
@@ -356,6 +356,51 @@ def test_a_stop_during_an_outage_ends_and_answers_every_write(world: World) -> N
     world.http.faults = []
     codes = batches.codes(first, *effects)
     assert set(codes[1:]) <= {WriteCode.UNREACHABLE, WriteCode.NEVER_SENT}
+
+
+def test_the_late_parts_of_a_batch_that_is_refused_after_the_stop_are_answered(world: World) -> None:
+    # given a batch under way when the writer stops, with a Placement that is slow
+    clock, posted, refuse = Clock(), threading.Event(), threading.Event()
+    clock.now = time.monotonic()
+    batches = Batches(world, clock=clock)
+
+    def refused_late(method: str, path: str, go: Callable[[], Any]) -> Any:
+        posted.set()
+        refuse.wait(WAIT_S)
+        return raced(method, path, go)
+
+    effects = [intent(world.provider(), deadline_s=clock.now + 10.0) for _ in range(4)]
+    first = batches.while_one_is_held(*effects, faults=[refused_late])
+    assert posted.wait(WAIT_S)
+    stop = threading.Thread(target=batches.writer.stop, args=[0.0])
+    stop.start()
+    time.sleep(2 * DEADLINE_INTERVAL_S)
+    # when it is refused after the deadline of its writes
+    clock.now += 10.0
+    refuse.set()
+    stop.join(WAIT_S)
+    # then each of them has been answered
+    assert batches.heard.qsize() == 5
+    assert batches.codes(first, *effects) == [W] + [WriteCode.NEVER_SENT] * 4
+
+
+def test_what_comes_while_the_stop_waits_for_a_call_is_turned_away_with_an_answer(world: World) -> None:
+    # given a writer that stops while a call takes long
+    batches = Batches(world, clock=time.monotonic)
+    queued, later = intent(world.provider()), intent(world.provider())
+    first = batches.while_one_is_held_still()
+    batches.writer.submit(queued)
+    stop = threading.Thread(target=batches.writer.stop, args=[0.0])
+    stop.start()
+    assert batches.codes(queued) == [WriteCode.NEVER_SENT]
+    time.sleep(2 * DEADLINE_INTERVAL_S)
+    # when another write comes, because the core tries the next host
+    batches.writer.submit(later)
+    # then it is answered at once
+    assert batches.heard.get(timeout=5.0).claim_id == later.claim_id
+    batches.gate.set()
+    stop.join(WAIT_S)
+    assert batches.codes(first) == [W]
 
 
 def test_after_the_stop_nothing_is_taken_in(world: World) -> None:
