@@ -17,7 +17,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -78,18 +78,20 @@ class BatchWriter:
         self._changed = threading.Condition(lock)
         self._draining = False
         self._stopped = threading.Event()
+        self._is_over = False  # the deadline thread ends, as the last one
         self._waits = threading.local()  # waited_s: the waits of the write that a thread carries out
         self._writer = AllocationWriter(
             client, clock, self._pause, rng or random.Random(), locate, merged_moves=merged_moves
         )
         runs = [(f"placement-writer-{number}", self._write) for number in range(writers)]
         runs += [(f"placement-deleter-{number}", self._delete) for number in range(deleters)]
-        runs += [("placement-deadline", self._watch), ("placement-sweeper", self._sweep)]
+        runs += [("placement-sweeper", self._sweep)]
         self._threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in runs]
+        self._deadline = threading.Thread(target=self._watch, name="placement-deadline", daemon=True)
 
     def start(self) -> None:
         """Start the threads."""
-        for thread in self._threads:
+        for thread in (*self._threads, self._deadline):
             thread.start()
 
     def submit(self, work: Work) -> None:
@@ -112,12 +114,21 @@ class BatchWriter:
             self._draining = True
             self._changed.notify_all()
             self._changed.wait_for(self._idle, drain_s)
-            self._turned_away.extend(job.work for job in self._queue.drop(lambda _: True))
-        self._stopped.set()
-        with self._changed:
+            self._turn_all_away()
+            self._stopped.set()
             for condition in (self._changed, self._ready, self._delete_ready):
                 condition.notify_all()
-        for thread in self._threads:
+        self._join(self._threads)
+        with self._changed:  # only now, because a call that ends late may put its writes back
+            self._is_over = True
+            self._changed.notify_all()
+        self._join([self._deadline])
+
+    def _turn_all_away(self) -> None:
+        self._turned_away.extend(job.work for job in self._queue.drop(lambda _: True))
+
+    def _join(self, threads: Iterable[threading.Thread]) -> None:
+        for thread in threads:
             if thread.ident is not None:
                 thread.join(JOIN_S)
 
@@ -255,9 +266,9 @@ class BatchWriter:
     # -- deadlines and checks ------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        while not self._stopped.is_set():
+        while not self._is_over:
             with self._changed:
-                self._changed.wait_for(self._has_work_or_stops, DEADLINE_INTERVAL_S)
+                self._changed.wait_for(lambda: self._turned_away or self._is_over, DEADLINE_INTERVAL_S)
             self._end_the_late()
         self._end_the_late()
 
@@ -269,13 +280,12 @@ class BatchWriter:
                 LOG.exception("checking writes with an unknown outcome failed with an unexpected error")
         self._writer.sweep(self._busy, everything=True)
 
-    def _has_work_or_stops(self) -> bool:
-        return bool(self._turned_away) or self._stopped.is_set()
-
     def _end_the_late(self) -> None:
         now = self._clock()
         with self._changed:
             late = self._queue.drop_late(now)
+            if self._stopped.is_set():
+                self._turn_all_away()
             away, self._turned_away = self._turned_away, deque()
             if late:  # other jobs may have waited behind them
                 self._ready.notify_all()
