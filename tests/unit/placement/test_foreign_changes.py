@@ -4,17 +4,22 @@
 from __future__ import annotations
 
 import json
+import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+import requests
 from jsonschema import Draft202012Validator
 
 from shared_scheduler.answers.schema import schemas
-from shared_scheduler.core.events import WriteCode
+from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
+from shared_scheduler.core.events import AllocationWritten, WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.foreign_changes import Action, ForeignChanges
-from tests.unit.placement.real_placement import World, carried_out, lost_reply, raced
+from tests.unit.placement.real_placement import Fault, World, carried_out, lost_reply, raced
 from tests.unit.placement.test_allocation_writer import evacuated, intent, undo
 from tests.unit.placement.test_known_generation import known
 
@@ -82,6 +87,79 @@ def test_lost_replies_and_lost_races_are_no_foreign_changes(world: World, alloca
     evacuation = known(world, effect)
     world.http.faults = [lost_reply]
     assert allocation_writer.write(evacuation).code is WriteCode.WRITTEN
+    assert seen(allocation_writer) == []
+
+
+def removal(effect: WriteAllocation, answer: AllocationWritten) -> DeleteAllocation:
+    return replace(undo(effect), written=answer.written, before=answer.before, generation=answer.generation)
+
+
+def test_the_lost_reply_to_a_delete_of_an_evacuation_is_no_foreign_change(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given an evacuation, whose allocations are deleted although the answer is lost
+    _, _, effect = evacuated(world)
+    evacuation = known(world, effect)
+    answer = allocation_writer.write(evacuation)
+    world.http.faults = [carried_out, lost_reply]
+    assert allocation_writer.delete(removal(evacuation, answer)).gone
+    # then what remains is nobody else's change
+    assert seen(allocation_writer) == []
+
+
+@pytest.mark.parametrize("fault", [raced, lost_reply])
+def test_a_change_before_a_delete_that_is_sent_again_is_recorded_once(
+    world: World, allocation_writer: AllocationWriter, fault: Fault
+) -> None:
+    # given an evacuation, to whose allocations neutron adds a port
+    source, _, effect = evacuated(world)
+    evacuation, port = known(world, effect), world.provider()
+    answer = allocation_writer.write(evacuation)
+    world.take(effect.consumer, {**answer.written, port: {"VCPU": 1}}, generation=2)
+    # when the first delete loses a race, or its answer is lost
+    failed: list[str] = []
+
+    def fail_once(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
+        failed.append(method)
+        return fault(method, path, go) if len(failed) == 1 else go()
+
+    world.http.every_write = fail_once
+    assert allocation_writer.delete(removal(evacuation, answer)).gone
+    assert world.client.consumer(effect.consumer).allocations == {source: {"VCPU": 1}, port: {"VCPU": 1}}
+    # then the port is one change
+    [change] = seen(allocation_writer)
+    assert (change["generation_before"], change["generation_after"]) == (2, 3)
+
+
+def test_an_evacuation_that_is_repeated_after_an_overcommit_is_no_foreign_change(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given a node that racing writes have over-committed, when a server is evacuated to it that no agent has judged
+    _, target, effect = evacuated(world)
+    evacuation, racing = replace(known(world, effect), serialise=True), str(uuid.uuid4())
+    world.take(racing, {target: {"VCPU": 8}})
+
+    def overcommit(_: str, __: str, go: Callable[[], requests.Response]) -> requests.Response:
+        world.http.every_write = None
+        world.ok("DELETE", f"/allocations/{racing}")
+        answer = go()
+        world.set(target, "inventories", {"VCPU": {"total": 8, "allocation_ratio": 2.0}})
+        world.take(racing, {target: {"VCPU": 8}})
+        world.set(target, "inventories", {"VCPU": {"total": 8}})
+        world.http.every_write = taken_back
+        return answer
+
+    def taken_back(_: str, __: str, go: Callable[[], requests.Response]) -> requests.Response:
+        world.http.every_write = None
+        answer = go()
+        world.ok("DELETE", f"/allocations/{racing}")
+        return answer
+
+    world.http.every_write = overcommit
+    # when it takes its write back, and writes again
+    answer = allocation_writer.write(evacuation)
+    # then all changes of its allocations were its own
+    assert (answer.code, answer.generation) == (WriteCode.WRITTEN, 4)
     assert seen(allocation_writer) == []
 
 
