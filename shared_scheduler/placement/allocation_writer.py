@@ -200,6 +200,7 @@ class AllocationWriter:
             if not raced:
                 return answer
             self._pause(RACE_BACKOFF.wait_s(self._rng))
+            effect = replace(effect, standing=None)  # its own two writes have changed the generation
         return self._write_once(effect, batch)[0]
 
     def _write_once(self, effect: WriteAllocation, batch: Reply | None) -> tuple[AllocationWritten, bool]:
@@ -442,14 +443,16 @@ class AllocationWriter:
         """
         until_s = self._clock() + DELETE_PATIENCE_S
         detail = "Placement did not answer"
+        # what was read last, or written, and what an own write without an answer may have left
+        seen, left = ConsumerAllocations(attempt.written, attempt.generation), ConsumerAllocations()
         while True:
             standing = self._read(consumer, until_s)
             if standing is None:
                 break
             finding = consumer_conflicts.find_delete(standing, attempt.written, attempt.generation)
-            if finding is ConflictCase.FOREIGN:
-                wrote = ConsumerAllocations(attempt.written, attempt.generation)
-                self.foreign_changes.add(consumer, wrote, standing, Action.DELETE, self._wall_clock())
+            is_known = any(consumer_conflicts.is_same(standing, one) for one in (seen, left))
+            if finding is ConflictCase.FOREIGN and not is_known:
+                self.foreign_changes.add(consumer, seen, standing, Action.DELETE, self._wall_clock())
             rest = consumer_conflicts.rest_of(standing.allocations, attempt.written, attempt.before, finding)
             if rest is None:
                 return _left_alone(attempt, claim_id, request_id, standing)
@@ -459,6 +462,7 @@ class AllocationWriter:
                 if held is not None:
                     return AllocationDeleted(claim_id, False, *held, changed=changed, cause=request_id)
             reply = self._restore(put_back(consumer, rest, standing), request_id, until_s)
+            seen, left = standing, ConsumerAllocations(rest, consumer_conflicts.generation_after(standing.generation))
             detail = _MAY_ARRIVE if reply is None else reply.describe()
             if reply is None:
                 break

@@ -171,7 +171,7 @@ def find_merge(
 ) -> ConflictCase:
     """Compare after a conflict or an unknown outcome of a *merge* of ``wanted`` with ``before``.  ``attempts``: as for
     ``own_attempt``."""
-    if standing.generation == before.generation and same_allocations(standing.allocations, before.allocations):
+    if is_same(standing, before):
         return ConflictCase.UNCHANGED
     if same_allocations(standing.allocations, wanted):
         return ConflictCase.AS_WANTED
@@ -204,6 +204,11 @@ def rest_of(
         return before
     rest = remaining(standing, without(written, before))
     return rest if before and len(rest) < len(standing) else None
+
+
+def is_same(one: ConsumerAllocations, other: ConsumerAllocations) -> bool:
+    """Whether nobody has written between the two reads of a consumer."""
+    return one.generation == other.generation and same_allocations(one.allocations, other.allocations)
 
 
 def is_of(standing: ConsumerAllocations, generation: int | None) -> bool:
