@@ -163,6 +163,29 @@ def test_an_evacuation_that_is_repeated_after_an_overcommit_is_no_foreign_change
     assert seen(allocation_writer) == []
 
 
+def test_a_change_after_our_write_whose_answer_was_lost_does_not_contain_it(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given an evacuation whose answer is lost, to whose allocations neutron then adds a port
+    source, target, effect = evacuated(world)
+    evacuation, port = known(world, effect), world.provider()
+    both = {source: {"VCPU": 1}, target: {"VCPU": 1}}
+
+    def lost_and_changed(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
+        world.http.every_write = None
+        go()
+        world.take(effect.consumer, {**both, port: {"VCPU": 1}}, generation=2)
+        raise requests.exceptions.ReadTimeout("read timed out")
+
+    world.http.every_write = lost_and_changed
+    # when it finds them
+    assert allocation_writer.write(evacuation).code is WriteCode.WRITTEN
+    # then only the port is a change of others
+    [change] = seen(allocation_writer)
+    assert (change["before"], change["after"]) == (both, {**both, port: {"VCPU": 1}})
+    assert (change["generation_before"], change["generation_after"]) == (2, 3)
+
+
 def test_the_last_ones_are_kept_and_all_are_counted() -> None:
     changes = ForeignChanges(max_changes=2)
     for number in range(5):
