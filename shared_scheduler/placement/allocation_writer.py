@@ -148,6 +148,11 @@ class _Course:
         """What the write adds to ``base``."""
         return consumer_conflicts.without(self.next.allocations, self.base)
 
+    def shows_in(self, standing: ConsumerAllocations) -> bool:
+        """Whether the last write was carried out, and another writer has changed its allocations since."""
+        is_there = bool(self.part) and consumer_conflicts.contains(standing.allocations, self.part)
+        return is_there and standing.generation is not None and standing.generation > self.generation
+
     def begins_anew_after(self, finding: ConflictCase) -> bool:
         """Whether a merge begins again with what was read: an earlier attempt has arrived, or the table was late."""
         is_late = self.known and finding is ConflictCase.FOREIGN
@@ -343,6 +348,8 @@ class AllocationWriter:
     def _note_foreign(self, course: _Course, standing: ConsumerAllocations) -> None:
         seen_by = Action.NEW if course.before is None else Action.MERGE
         before = course.before or ConsumerAllocations()
+        if not course.answered and course.shows_in(standing):
+            before = ConsumerAllocations(course.next.allocations, course.generation)
         self.foreign_changes.add(course.consumer, before, standing, seen_by, self._wall_clock())
 
     def _patience(self, course: _Course, finding: ConflictCase) -> WriteCode | None:

@@ -120,6 +120,12 @@ def holds(standing: Allocations, part: Allocations) -> bool:
     return any(there.get(provider) == amounts for provider, amounts in plain_allocations(part).items())
 
 
+def contains(standing: Allocations, part: Allocations) -> bool:
+    """Whether ``standing`` has exactly the amounts of ``part`` on all providers of ``part``."""
+    there = plain_allocations(standing)
+    return all(there.get(provider) == amounts for provider, amounts in plain_allocations(part).items())
+
+
 def union(standing: Allocations, wanted: Allocations) -> dict[str, dict[str, int]]:
     """The union of both; a provider in ``standing`` (shared storage) is not added again.
 
@@ -135,9 +141,7 @@ def without(standing: Allocations, part: Allocations) -> dict[str, dict[str, int
 
 def remaining(standing: Allocations, part: Allocations) -> dict[str, dict[str, int]]:
     """What remains of ``standing`` if an own write of ``part`` is taken back; all of it if that was not carried out."""
-    there = plain_allocations(standing)
-    is_carried_out = all(there.get(provider) == amounts for provider, amounts in plain_allocations(part).items())
-    return without(standing, part) if is_carried_out else there
+    return without(standing, part) if contains(standing, part) else plain_allocations(standing)
 
 
 def find_new(
