@@ -10,7 +10,7 @@ A conflict that lasts is never blamed on the consumer: simulated providers have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -20,6 +20,7 @@ from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.conflict_patience import ORPHAN, ConflictPatience, NextWrite
 from shared_scheduler.placement.consumer_conflicts import ConflictAction, ConflictCase, ConsumerAllocations
+from shared_scheduler.placement.in_doubt_writes import InDoubtWrites, WriteAttempt
 from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.clock import LocalClock
@@ -68,25 +69,33 @@ class LoneWrite:
         self.may_arrive |= reply.may_arrive
         self.detail = reply.detail
 
-    def merge_with(self, standing: ConsumerAllocations) -> None:
-        """Merge with all that the consumer has; without any allocations, it is new."""
+    def merge_with(self, standing: ConsumerAllocations, attempts: Sequence[WriteAttempt] = ()) -> None:
+        """Merge with all that the consumer has, less what an earlier attempt has written; without any allocations, it
+        is new."""
         wanted, part = self.effect.allocations, consumer_conflicts.without(self.allocations, self.base)
+        own = consumer_conflicts.own_attempt(standing, attempts)
         remaining = consumer_conflicts.remaining(standing.allocations, part)
-        self.base = remaining if self.unsure else standing.allocations
+        self.base = own.before if own is not None else remaining if self.unsure else standing.allocations
         self.known, self.generation = False, standing.generation
         self.before = standing if standing.allocations else None
-        self.allocations = consumer_conflicts.union(standing.allocations, wanted)
+        self.allocations = consumer_conflicts.union(standing.allocations if own is None else own.before, wanted)
 
     def compare(
-        self, standing: ConsumerAllocations, now: float, record: OwnRecord, is_merged: bool
+        self,
+        standing: ConsumerAllocations,
+        now: float,
+        record: OwnRecord,
+        is_merged: bool,
+        attempts: Sequence[WriteAttempt] = (),
     ) -> WriteCode | None:
         """How the write ends; None: it is sent again, with the ``allocations`` and the ``generation``.
 
-        ``is_merged``: it is the write of a move that the option names.
+        ``is_merged``: it is the write of a move that the option names.  ``attempts``: earlier ones of this scheduler.
         """
-        finding = self._find(standing)
-        if finding is ConflictCase.FOREIGN and self.known:
-            self.merge_with(standing)
+        finding = self._find(standing, attempts)
+        is_late = self.known and finding is ConflictCase.FOREIGN
+        if self.before is not None and (is_late or finding is ConflictCase.OWN_ATTEMPT):
+            self.merge_with(standing, attempts)
             return None
         if finding is ConflictCase.FOREIGN and is_merged and self._merge(standing, now):
             return None
@@ -100,11 +109,12 @@ class LoneWrite:
             self.generation = None
         return self._next(self.patience.after(finding, now, self.answered, record))
 
-    def _find(self, standing: ConsumerAllocations) -> ConflictCase:
+    def _find(self, standing: ConsumerAllocations, attempts: Sequence[WriteAttempt]) -> ConflictCase:
         if self.before is not None:
-            return consumer_conflicts.find_merge(standing, self.before, self.allocations)
+            return consumer_conflicts.find_merge(standing, self.before, self.allocations, attempts)
+        mine = tuple(one.written for one in attempts if not one.before)
         wanted = ConsumerAllocations(self.allocations, consumer_conflicts.generation_after(self.generation))
-        return consumer_conflicts.find_new(standing, wanted, unsure=self.unsure)
+        return consumer_conflicts.find_new(standing, wanted, mine, self.unsure)
 
     def _merge(self, standing: ConsumerAllocations, now: float) -> bool:
         """Merge with what another writer has added, if that is decidable."""
@@ -148,6 +158,7 @@ class LoneWrites:
         self._run = run
         self._is_merged_move = is_merged_move
         self._own_records = OwnRecords()
+        self._in_doubt = InDoubtWrites()
 
     def begin_merge(self, lone: LoneWrite) -> None:
         """Send the write of an evacuation, after a read unless the table knows what the consumer has."""
@@ -160,8 +171,17 @@ class LoneWrites:
         self._send(lone)
 
     def _merge(self, lone: LoneWrite) -> None:
-        lone.merge_with(self._placement.standing(lone.effect.consumer))
+        consumer = lone.effect.consumer
+        lone.merge_with(self._placement.standing(consumer), self._in_doubt.attempts(consumer))
         self._send(lone)
+
+    def ended(self, lone: LoneWrite, code: WriteCode) -> None:
+        """Note that a write has ended: whether it may have been carried out although it got no answer."""
+        consumer = lone.effect.consumer
+        if code is WriteCode.WRITTEN:
+            self._in_doubt.settled(consumer)
+        elif lone.unsure:
+            self._in_doubt.add(consumer, WriteAttempt(lone.allocations, lone.base, lone.made), self._clock.now)
 
     def go_on(self, lone: LoneWrite, reply: CallReply) -> None:
         """Go on after the answer to a call that has sent the write."""
@@ -195,7 +215,7 @@ class LoneWrites:
         if standing.allocations:
             self._own_records.written(consumer)
         record = self._own_records.state(consumer, now)
-        code = lone.compare(standing, now, record, is_merged)
+        code = lone.compare(standing, now, record, is_merged, self._in_doubt.attempts(consumer))
         if code is not None:
             lone.ended(lone, code)
             return

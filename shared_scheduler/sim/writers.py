@@ -183,6 +183,7 @@ class SimWriters:
                 done()
             if lone.unsure and code is not ev.WriteCode.WRITTEN:
                 self._doubt(lone)
+            self._lone.ended(lone, code)
             self._answer(lone, code)
 
         pairs = zip(batch, _effects(batch), strict=True)

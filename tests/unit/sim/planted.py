@@ -7,7 +7,7 @@ that is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,6 +39,7 @@ from shared_scheduler.decision.outcome import Decision
 from shared_scheduler.model.resources import plain_allocations
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.placement.in_doubt_writes import WriteAttempt
 from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, Increment, Reason, RefusalCode, Verdict
@@ -655,8 +656,8 @@ def write_an_evacuation_without_its_source(patch: pytest.MonkeyPatch) -> None:
 def trust_the_table_after_a_conflict(patch: pytest.MonkeyPatch) -> None:
     """An evacuation that conflicts is sent again with the new generation, and with what the table knows."""
 
-    def merge_with(self: LoneWrite, standing: ConsumerAllocations) -> None:
-        real(self, replace(standing, allocations=self.base) if self.known else standing)
+    def merge_with(self: LoneWrite, standing: ConsumerAllocations, attempts: Sequence[WriteAttempt] = ()) -> None:
+        real(self, replace(standing, allocations=self.base) if self.known else standing, attempts)
 
     real = LoneWrite.merge_with
     patch.setattr(LoneWrite, "merge_with", merge_with)

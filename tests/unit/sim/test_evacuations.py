@@ -9,6 +9,7 @@ import pytest
 
 from shared_scheduler.core.effects import Answer, ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, WriteCode
+from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.attached_ports import without_ports
@@ -114,6 +115,40 @@ def test_a_scheduler_knows_what_the_server_has_if_its_agent_has_told() -> None:
     answers = [asked.outcome for asked in world.users.asked.values() if asked.moved is not None]
     assert [type(answer) for answer in answers] == [Answer]
     assert world.checkers.violations == []
+
+
+#: for how long a proxy holds the first write of an evacuation: Placement carries it out shortly before or after the
+#: scheduler has given it up, reads the server, and writes the next host
+HELD_S = [round(9.98 + 0.001 * step, 3) for step in range(40)]
+
+
+def evacuated_with_a_late_write(held_s: float, monkeypatch: pytest.MonkeyPatch) -> tuple[World, Server]:
+    """An evacuation some time after its first write was held for so long."""
+    world, server, _ = with_server(nodes=4)
+    monkeypatch.setattr(world.ports, "change", lambda *_: None)
+    world.placement.held_s = held_s
+    assert world.evacuations.begin(Random(1))
+    world.run(1.0)
+    world.placement.held_s = 0.0
+    world.run(40.0)
+    return world, server
+
+
+def test_an_evacuation_replaces_its_own_late_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    for held_s in HELD_S:
+        world, server = evacuated_with_a_late_write(held_s, monkeypatch)
+        assert world.checkers.violations == [], held_s
+        assert len(held(world, server)) == 2, held_s  # its source and its target
+
+
+def test_an_evacuation_that_takes_its_own_late_write_for_that_of_others_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(consumer_conflicts, "own_attempt", lambda *_: None)
+    ends = [evacuated_with_a_late_write(held_s, monkeypatch) for held_s in HELD_S]
+    names = {violation.name for world, _ in ends for violation in world.checkers.violations}
+    assert {"written_first", "others_kept"} <= names  # the first host keeps its part
+    assert 1 in {len(held(world, server)) for world, server in ends}  # it has failed
 
 
 def lone_write() -> LoneWrite:
