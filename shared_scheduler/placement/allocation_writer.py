@@ -99,7 +99,7 @@ class _Course:
     next: ConsumerWrite
     before: ConsumerAllocations | None = None  # set for a merge
     known: bool = False  # ``before`` is what the table knows, and was not read
-    rest: Allocations | None = None  # set by a merge after a write: what remains if the write is taken back
+    rest: Allocations | None = None  # set by a merge with what was read: what remains if the write is taken back
     merges: int = 0  # with another writer
     adds_nothing: bool = False  # it replaces the same allocations of another scheduler
     unsure: bool = False  # a write without an answer may have been carried out
@@ -152,11 +152,6 @@ class _Course:
         """Whether the last write was carried out, and another writer has changed its allocations since."""
         is_there = bool(self.part) and consumer_conflicts.contains(standing.allocations, self.part)
         return is_there and standing.generation is not None and standing.generation > self.generation
-
-    def begins_anew_after(self, finding: ConflictCase) -> bool:
-        """Whether a merge begins again with what was read: an earlier attempt has arrived, or the table was late."""
-        is_late = self.known and finding is ConflictCase.FOREIGN
-        return self.before is not None and (is_late or finding is ConflictCase.OWN_ATTEMPT)
 
 
 class AllocationWriter:
@@ -294,7 +289,7 @@ class AllocationWriter:
         finding = self._finding(course, standing)
         if finding is ConflictCase.FOREIGN:
             self._note_foreign(course, standing)
-        if course.begins_anew_after(finding):
+        if course.before is not None and consumer_conflicts.begins_anew(finding, course.known):
             self._merge_with(course, standing)
             return None
         if finding is ConflictCase.FOREIGN and self._merge_foreign(course, standing):
@@ -330,13 +325,8 @@ class AllocationWriter:
     def _merge_with(self, course: _Course, standing: ConsumerAllocations) -> None:
         """Merge with allocations that were read, less what an earlier attempt has written; without any, the consumer is
         new."""
-        effect, course.known = course.effect, False
-        own = consumer_conflicts.own_attempt(standing, self._attempts(course.consumer))
-        if own is not None:
-            course.rest = own.before
-        else:
-            course.rest = consumer_conflicts.remaining(standing.allocations, course.part) if course.unsure else None
-        kept = standing.allocations if own is None else own.before
+        effect, course.known, attempts = course.effect, False, self._attempts(course.consumer)
+        kept, course.rest = consumer_conflicts.begin_merge(standing, course.part, attempts, course.unsure)
         course.before = standing if standing.allocations else None
         course.next = _union_write(effect, kept, standing.generation) if standing.allocations else first_write(effect)
 

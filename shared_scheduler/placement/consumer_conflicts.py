@@ -190,6 +190,25 @@ def own_attempt(standing: ConsumerAllocations, attempts: Iterable[WriteAttempt])
     return None
 
 
+def begins_anew(finding: ConflictCase, is_known: bool) -> bool:
+    """Whether a *merge* begins again with what was read: an earlier attempt has arrived, or the table, which it began
+    with (``is_known``), was late."""
+    return finding is ConflictCase.OWN_ATTEMPT or (is_known and finding is ConflictCase.FOREIGN)
+
+
+def begin_merge(
+    standing: ConsumerAllocations, part: Allocations, attempts: Iterable[WriteAttempt], unsure: bool
+) -> tuple[Allocations, Allocations]:
+    """The allocations that a *merge* of ``part`` keeps, and those that remain if it is taken back.
+
+    What an earlier attempt has written is neither.  ``unsure``: a write of ``part`` got no answer."""
+    own = own_attempt(standing, attempts)
+    if own is not None:
+        return own.before, own.before
+    kept = standing.allocations
+    return kept, remaining(kept, part) if unsure else kept
+
+
 def find_delete(standing: ConsumerAllocations, written: Allocations, generation: int | None) -> ConflictCase:
     """Compare before each attempt of a *delete* of what a write with this generation left."""
     if not standing.allocations:

@@ -73,12 +73,10 @@ class LoneWrite:
         """Merge with all that the consumer has, less what an earlier attempt has written; without any allocations, it
         is new."""
         wanted, part = self.effect.allocations, consumer_conflicts.without(self.allocations, self.base)
-        own = consumer_conflicts.own_attempt(standing, attempts)
-        remaining = consumer_conflicts.remaining(standing.allocations, part)
-        self.base = own.before if own is not None else remaining if self.unsure else standing.allocations
+        kept, self.base = consumer_conflicts.begin_merge(standing, part, attempts, self.unsure)
         self.known, self.generation = False, standing.generation
         self.before = standing if standing.allocations else None
-        self.allocations = consumer_conflicts.union(standing.allocations if own is None else own.before, wanted)
+        self.allocations = consumer_conflicts.union(kept, wanted)
 
     def compare(
         self,
@@ -93,8 +91,7 @@ class LoneWrite:
         ``is_merged``: it is the write of a move that the option names.  ``attempts``: earlier ones of this scheduler.
         """
         finding = self._find(standing, attempts)
-        is_late = self.known and finding is ConflictCase.FOREIGN
-        if self.before is not None and (is_late or finding is ConflictCase.OWN_ATTEMPT):
+        if self.before is not None and consumer_conflicts.begins_anew(finding, self.known):
             self.merge_with(standing, attempts)
             return None
         if finding is ConflictCase.FOREIGN and is_merged and self._merge(standing, now):

@@ -397,7 +397,7 @@ def test_what_comes_while_the_stop_waits_for_a_call_is_turned_away_with_an_answe
     # when another write comes, because the core tries the next host
     batches.writer.submit(later)
     # then it is answered at once
-    assert batches.heard.get(timeout=5.0).claim_id == later.claim_id
+    assert batches.heard.get(timeout=WAIT_S).claim_id == later.claim_id
     batches.gate.set()
     stop.join(WAIT_S)
     assert batches.codes(first) == [W]
