@@ -15,7 +15,8 @@ from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler import SchedulerCore, StepFailedError
 from shared_scheduler.decision.request import Flavor, Request
 from shared_scheduler.protocol.messages import Leave, Usage
-from shared_scheduler.service.engine import Engine, EngineBrokenError, Sinks
+from shared_scheduler.service import engine
+from shared_scheduler.service.engine import Engine, EngineBrokenError, RequestOverdueError, Sinks
 
 
 class Scripted:
@@ -257,6 +258,21 @@ def test_a_stop_ends_all_waiting_callers(bench: Bench) -> None:
 
     assert outcome == ["the scheduler has stopped"]
     assert bench.writer.life == bench.reader.life == ["start", "stop"]
+
+
+def test_a_request_whose_core_is_held_until_its_time_is_over_is_overdue(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a core that does not answer before the caller stops waiting
+    monkeypatch.setattr(engine, "GRACE_S", 0.0)
+    asked = request()
+    with pytest.raises(RequestOverdueError, match="no answer within"):
+        bench.engine.decide(asked, 0.05)
+    # when the answer arrives
+    bench.core.script = lambda event: [ef.Answer(asked, (), None, ("c1",))] if event == ev.Tick() else []
+    bench.engine.handle(ev.Tick())
+    # then the host that nobody waits for is given back
+    assert bench.core.seen[-1] == ev.AnswerUnheard(("c1",), cause="req-1")
 
 
 def test_effects_emitted_before_a_failure_of_the_core_are_carried_out(bench: Bench) -> None:
