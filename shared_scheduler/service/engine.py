@@ -70,6 +70,10 @@ class EngineBrokenError(Exception):
     """The core did not answer; this is a bug, and the log contains the details."""
 
 
+class RequestOverdueError(EngineBrokenError):
+    """The core was too busy, or the process stopped, until the caller's time was over."""
+
+
 class Engine:
     """The core of one scheduler process, with its threads and queues.  Create it after any fork."""
 
@@ -136,6 +140,7 @@ class Engine:
     def decide(self, request: Request, timeout_s: float) -> Outcome:
         """Select hosts; blocks the calling thread until the answer, for about ``timeout_s`` at most.
 
+        :raises RequestOverdueError: when there is no answer in time; the hosts of a later one are given back
         :raises EngineBrokenError: when there will be no answer
         """
         answer: futures.Future[Outcome] = futures.Future()
@@ -146,7 +151,7 @@ class Engine:
         except futures.TimeoutError as error:
             if not answer.cancel():
                 return answer.result()  # it arrived at this moment
-            raise EngineBrokenError(f"no answer within {timeout_s + GRACE_S:.0f} s") from error
+            raise RequestOverdueError(f"no answer within {timeout_s + GRACE_S:.0f} s") from error
         finally:
             self._waiting.pop(id(request), None)
 

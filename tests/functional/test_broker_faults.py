@@ -27,9 +27,9 @@ pytestmark = pytest.mark.timeout(900)
 
 SIZES = Sizes(agents=24, schedulers=2, processes=1, rate_per_s=4.0)
 #: what may become of a request besides its answer: a failure that its caller is told, or, where its scheduler is
-#: dead, frozen or busy for as long as it takes to fill its queue, the end of the RPC's time
+#: dead, frozen or busy for as long as it takes to fill its queue, the end of its own time or of the RPC's
 CLEAR_FAILURES = {"timed_out", "no_valid_host", "no_candidates", "placement_unreachable"}
-UNANSWERED = {"no_reply", "late"}
+UNANSWERED = {"no_reply", "late", "overdue"}
 NOBODY_ANSWERS = {
     "killed-scheduler": {"no_reply"},
     "cold-start": {"no_reply"},

@@ -35,7 +35,7 @@ from shared_scheduler.placement.reconciler import without_nova
 from shared_scheduler.protocol.messages import Leaf, Message
 from shared_scheduler.service import inspection
 from shared_scheduler.service.cell_channel import CellChannel
-from shared_scheduler.service.engine import Engine, Sinks
+from shared_scheduler.service.engine import Engine, RequestOverdueError, Sinks
 from shared_scheduler.sim.topology import SimJudge
 from shared_scheduler.sync.flight import Key, ReadRequest
 from shared_scheduler.sync.question_reads import QuestionReads
@@ -182,7 +182,10 @@ class DrillScheduler:
         if left_s <= 0:
             return {"outcome": "late"}  # taken from the queue after its caller had stopped waiting
         request = request_of(number)
-        outcome = self._engine.decide(request, min(self._pace.request_s, left_s))
+        try:
+            outcome = self._engine.decide(request, min(self._pace.request_s, left_s))
+        except RequestOverdueError:
+            return {"outcome": "overdue"}  # this process was stopped or its core was held, and the caller still waits
         if isinstance(outcome, ef.Fail):
             return {"outcome": outcome.code.value, "text": outcome.text}
         if time.monotonic() > until_s:

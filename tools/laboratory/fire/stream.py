@@ -36,7 +36,7 @@ LIFETIME_MAX_S = 60.0
 
 @dataclass(frozen=True)
 class Call:
-    """One request that has ended. `outcome`: answered, late, no_reply, or the code of a failure."""
+    """One request that has ended. `outcome`: answered, late, overdue, no_reply, or the code of a failure."""
 
     begun_s: float
     ended_s: float
