@@ -272,3 +272,62 @@ def test_a_yield_because_of_a_rack_is_no_reason_to_look_up_a_soft_group_whose_me
     ask = placed(driver, driver.wait(YIELD_PAUSE_S))
     assert ask.ask_id.startswith("spread.")
     only(ef.Answer, stand(driver, ask, server_4=home))
+
+
+# -- what the check has found, at the next decision
+
+
+def next_home(driver: SchedulerDriver, gone: str = "", **homes: str) -> str:
+    """A server of the label is written, and yields to the members on these nodes; where it is claimed next."""
+    effects = driver.ask(asking("server-9"))
+    (first,) = (claim.node for claim in claims_in(effects))
+    assert first == "node-1"
+    ask = placed(driver, effects)
+    standing = {name.replace("_", "-"): frozenset({node}) for name, node in homes.items()}
+    assert ask.known.isdisjoint(standing)
+    answer = ev.GroupAnswered(ask.ask_id, standing, gone=frozenset(gone.split()), cause=ask.cause)
+    driver.deleted(only(ef.DeleteAllocation, driver.give(answer)))
+    return only_claim(driver.wait(YIELD_PAUSE_S)).node
+
+
+def test_a_server_whose_agent_does_not_know_its_label_is_counted_after_a_yield() -> None:
+    # given a server of the label that was placed before spreading was enabled, on the best node
+    driver = in_racks("node-1", "node-2")
+    driver.hear(Increment("node-1", 1, 2, consumers={"server-7": Consumer(taken("node-1"), True)}))
+    driver.hear(snapshot("node-2", 2, free_mb=2048))
+    # when another one finds it there, then it goes to the other rack
+    assert next_home(driver, server_7="node-1") == "node-2"
+
+
+def test_a_server_whose_resize_is_not_confirmed_counts_after_a_yield_where_placement_has_it() -> None:
+    # given three racks with one server, as the agents report it: one was resized from the second to the third rack
+    driver = in_racks("node-1", "node-2", "node-3")
+    driver.hear(snapshot("node-1", 2, consumers={"server-5": Consumer(taken("node-1"), True, WEB)}))
+    driver.hear(snapshot("node-2", 2, free_mb=4096, consumers={"server-7": Consumer({}, True, WEB)}))
+    driver.hear(snapshot("node-3", 2, free_mb=2048, consumers={"server-7": Consumer(taken("node-3"), True, WEB)}))
+    # when a third one finds the second rack empty, then it goes there
+    assert next_home(driver, server_7="node-3") == "node-2"
+
+
+def test_a_server_that_nova_has_deleted_does_not_count_after_a_yield() -> None:
+    # given two racks with one server, as the agents report it: that of the second one was deleted
+    driver = in_racks("node-1", "node-2")
+    driver.hear(snapshot("node-1", 2, consumers={"server-5": Consumer(taken("node-1"), True, WEB)}))
+    driver.hear(snapshot("node-2", 2, free_mb=2048, consumers={"server-7": Consumer(taken("node-2"), True, WEB)}))
+    # when a third one finds out, then it goes to the second rack
+    assert next_home(driver, gone="server-7") == "node-2"
+
+
+def test_a_server_that_has_yielded_as_well_counts_where_it_is_claimed_since() -> None:
+    # given a server that another one finds in its rack
+    driver = in_racks("node-1", "node-2", "node-3")
+    driver.hear(snapshot("node-2", 2, free_mb=4096))
+    driver.hear(snapshot("node-3", 2, free_mb=2048))
+    effects = driver.ask(asking("server-9"))
+    delete = only(ef.DeleteAllocation, stand(driver, placed(driver, effects), "server-4", server_4="node-1"))
+    driver.deleted(delete)
+    # when it is claimed in another rack during the pause
+    pending = {"server-4": Consumer(taken("node-2"), True, WEB)}
+    driver.hear(Increment("node-2", 1, 3, consumers=pending, claims={"claim": "server-4"}))
+    # then the first rack is empty again, and the other one goes there
+    assert only_claim(driver.wait(YIELD_PAUSE_S)).node == "node-1"
