@@ -249,7 +249,7 @@ class GroupCheckState:
     spread_passed: bool = False
     #: the nodes of the servers that the last question of spreading left out, because they were built
     built: Mapping[str, str] = field(default_factory=dict)
-    #: the providers of the servers of which only Placement knew the place
+    #: the providers of the servers that were looked up; none of those that Nova has deleted
     placed: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 

@@ -106,7 +106,7 @@ class SpreadCheck:
         sure = np.concatenate((_array(built.values()), own))
         counted = self._counted(state, np.concatenate((_array(everywhere), sure)))
         least = self._counted(state, np.concatenate((_array(answered), sure)))
-        check.placed = {uuid: event.standing[uuid] for uuid in others}
+        check.placed = {uuid: event.standing[uuid] for uuid in others} | dict.fromkeys(event.gone, frozenset())
         if all(_holds(*each, own) for each in zip(counted, least, strict=True)):
             check.spread_passed = True
             return Agreed()

@@ -157,7 +157,8 @@ class Request:
     spread: tuple[SpreadConstraint, ...] = ()
     #: the label that is the group; empty if the group is a server group
     label: str = ""
-    #: servers of the group -> providers that hold their allocations, for those whose place only Placement knows
+    #: servers of the group -> providers that hold their allocations, for those that were looked up in Placement; none
+    #: of those that Nova has deleted
     placed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     #: the id in Nova's logs and instance actions; empty: it is ``request_id``
     local_request_id: str = ""

@@ -45,6 +45,7 @@ from shared_scheduler.decision.request import SpreadConstraint, SpreadMode
 from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.table.columns import BoolArray, IntArray
+from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.host_view import HostView
 from shared_scheduler.table.row import CODE_OF_CLOSED, Exclusion
 
@@ -162,25 +163,30 @@ def _count(constraint: SpreadConstraint, domains: _Domains, places: IntArray) ->
 def places_of(context: DecisionContext) -> IntArray:
     """The slot of each server of the group except the server of the request; a server that moves has two.
 
-    Members that only the request or Placement knows are added to those that agents and own claims show.
+    Members that only the request knows are added to those that agents and own claims show.  Members that were looked
+    up in Placement (``Request.placed``) are counted as it has them.
     """
     table, group, own = context.table, context.request.group, context.instance_uuid
     if group is None:
         return np.zeros(0, dtype=np.int64)
-    told = table.groups.slots(group.uuid, own)
+    placed = context.request.placed
+    told = table.groups.slots(group.uuid, {own, *placed})
     more = [
         slot
-        for uuid in group.members
+        for uuid in group.members - placed.keys()
         for slot in table.members.slots(uuid)
         if uuid != own and not table.groups.has(group.uuid, uuid, slot)
     ]
-    more += [
-        slot
-        for uuid, providers in context.request.placed.items()
-        for provider in providers
-        if uuid != own and not table.members.slots(uuid) and (slot := table.slot_of(provider)) is not None
-    ]
+    more += [slot for uuid in placed if uuid != own for slot in _places_of_one(table, uuid, placed[uuid])]
     return np.concatenate((told, np.array(more, dtype=np.int64))) if more else told
+
+
+def _places_of_one(table: HostTable, server: str, providers: frozenset[str]) -> set[int]:
+    """The slots of a server that had allocations on these providers; if the table has it elsewhere only, it has gone
+    there since."""
+    there = {slot for provider in providers if (slot := table.slot_of(provider)) is not None}
+    now = set(table.members.slots(server)) if providers else set()
+    return there & now or now or there
 
 
 def domain_of(aggregates: tuple[AggregateFacts, ...], key: str) -> str | None:

@@ -12,6 +12,7 @@ domain in some microseconds.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Collection
 
 import numpy as np
 
@@ -86,8 +87,8 @@ class GroupMembers:
         places = self._of.get(group)
         return frozenset() if places is None else frozenset(places.at)
 
-    def slots(self, group: str, besides: str) -> IntArray:
-        """The slot of each place of a group, as a new array, without those of the instance ``besides``.
+    def slots(self, group: str, besides: Collection[str]) -> IntArray:
+        """The slot of each place of a group, as a new array, without those of the instances ``besides``.
 
         An instance that moves has several places.
         """
@@ -95,8 +96,8 @@ class GroupMembers:
         if places is None:
             return NOWHERE
         slots: IntArray = np.frombuffer(places.slots, dtype=np.int64)  # a view: no place can be added while it exists
-        own = [places.position[besides, slot] for slot in places.at.get(besides, ())]
-        return np.delete(slots, own) if own else slots.copy()
+        without = [places.position[uuid, slot] for uuid in besides for slot in places.at.get(uuid, ())]
+        return np.delete(slots, without) if without else slots.copy()
 
     def has(self, group: str, instance: str, slot: int) -> bool:
         """Whether a row or claim on this slot has this instance in this group."""

@@ -139,6 +139,6 @@ def test_the_place_that_closes_a_gap_is_found_again() -> None:
     for slot, server in enumerate(("vm-1", "vm-2", "vm-3"), 1):
         groups.add("group", server, slot)
     groups.discard("group", "vm-1", 1)
-    assert sorted(groups.slots("group", besides="vm-3")) == [2]
+    assert sorted(groups.slots("group", besides={"vm-3"})) == [2]
     groups.discard("group", "vm-3", 3)
-    assert groups.slots("group", besides="nobody").tolist() == [2]
+    assert groups.slots("group", besides={"nobody"}).tolist() == [2]
