@@ -21,7 +21,7 @@ because both sides must compute the same digest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
@@ -226,7 +226,12 @@ def _leaf_container(value: Any, depth: int) -> Leaf:
 def leaves(value: Any) -> dict[str, Leaf]:
     """leaf name -> value, None if the leaf was removed."""
     found = mapping(value, limits.LEAVES_PER_NODE_MAX)
-    return {leaf_name(name): leaf(item) for name, item in found.items()}
+    least, most = limits.INTEGER_MIN, limits.INTEGER_MAX
+    # most values are small integers, which need no call
+    return {
+        leaf_name(name): item if type(item) is int and least <= item <= most else leaf(item)
+        for name, item in found.items()
+    }
 
 
 # --- consumers and claims --------------------------------------------------------------------
@@ -541,6 +546,20 @@ LAYOUTS: Mapping[int, Layout] = {
     ),
 }
 
+#: an array of at most 15 entries, the version, the type
+HEAD_BYTES = 3
+
+
+def _known_heads() -> Iterator[tuple[bytes, Layout]]:
+    for number, layout in LAYOUTS.items():
+        most = min(HEADER_FIELDS + len(layout.fields) + limits.EXTRA_FIELDS_MAX, 0x0F)
+        for count in range(HEADER_FIELDS + layout.required, most + 1):
+            yield bytes((0x90 | count, VERSION, number)), layout
+
+
+#: the first bytes of valid messages -> layout, because this is looked up for every message
+_KNOWN_HEADS: Mapping[bytes, Layout] = dict(_known_heads())
+
 _TYPE_OF: Mapping[type, int] = {layout.message: number for number, layout in LAYOUTS.items()}
 
 
@@ -596,6 +615,15 @@ def decode(body: bytes) -> Message:
 
 def _layout_of(body: bytes) -> Layout:
     """Check size, version, type and number of fields, from the first bytes alone."""
+    layout = _KNOWN_HEADS.get(body[:HEAD_BYTES]) or _layout_of_other_head(body)
+    if len(body) > layout.body_max_bytes:
+        where = layout.message.__name__
+        raise MessageTooLarge(f"{len(body)} bytes, but at most {layout.body_max_bytes} are allowed", where)
+    return layout
+
+
+def _layout_of_other_head(body: bytes) -> Layout:
+    """The layout after a head that is long or not valid."""
     size = len(body)
     if size > limits.BODY_MAX_BYTES:
         raise MessageTooLarge(f"{size} bytes, no message has more than {limits.BODY_MAX_BYTES}")
@@ -608,9 +636,6 @@ def _layout_of(body: bytes) -> Layout:
     layout = LAYOUTS.get(number)
     if layout is None:
         raise UnknownMessageType(f"message type {number} is unknown to this release")
-    if size > layout.body_max_bytes:
-        where = layout.message.__name__
-        raise MessageTooLarge(f"{size} bytes, but at most {layout.body_max_bytes} are allowed", where)
     _check_field_count(layout, count - HEADER_FIELDS)
     return layout
 
