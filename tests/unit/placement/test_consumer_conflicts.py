@@ -10,6 +10,7 @@ from shared_scheduler.core.effects import ConsumerPolicy
 from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.consumer_conflicts import ConflictAction, ConflictCase, ConsumerAllocations
+from shared_scheduler.placement.in_doubt_writes import WriteAttempt
 
 SOURCE = {"node1": {"VCPU": 2, "MEMORY_MB": 512}, "shared": {"DISK_GB": 10}}
 TARGET = {"node2": {"VCPU": 2, "MEMORY_MB": 512}, "shared": {"DISK_GB": 10}}
@@ -66,12 +67,25 @@ def test_new() -> None:
     assert consumer_conflicts.find_new(held(TARGET), wanted) is ConflictCase.AS_WANTED
     assert consumer_conflicts.find_new(held(TARGET), wanted, unsure=False) is ConflictCase.TWIN
     assert consumer_conflicts.find_new(held(SOURCE), wanted) is ConflictCase.FOREIGN
-    assert consumer_conflicts.find_new(held(SOURCE), wanted, (SOURCE,)) is ConflictCase.OWN_ATTEMPT
+    assert consumer_conflicts.find_new(held(SOURCE), wanted, (WriteAttempt(SOURCE, {}, 1),)) is ConflictCase.OWN_ATTEMPT
+
+
+def test_what_another_scheduler_wrote_last_is_no_own_attempt() -> None:
+    # given a scheduler whose first write has no answer, and another one, with the same request, that has written there
+    # in the place of a write of its own
+    attempt, twin = WriteAttempt(SOURCE, {}, 1), ConsumerAllocations(SOURCE, 2, "us", "us")
+    assert consumer_conflicts.find_new(twin, held(TARGET), (attempt,)) is ConflictCase.FOREIGN
+
+
+def test_a_merge_is_no_attempt_of_a_new_consumer() -> None:
+    merged = WriteAttempt(SOURCE, TARGET, 1)
+    assert consumer_conflicts.find_new(held(SOURCE), held(TARGET), (merged,)) is ConflictCase.FOREIGN
 
 
 def test_equal_amounts_of_another_writer_are_not_ours() -> None:
+    attempt = WriteAttempt(SOURCE, {}, 1)
     assert consumer_conflicts.find_new(held(TARGET, "them"), held(TARGET)) is ConflictCase.FOREIGN
-    assert consumer_conflicts.find_new(held(SOURCE, "them"), held(TARGET), (SOURCE,)) is ConflictCase.FOREIGN
+    assert consumer_conflicts.find_new(held(SOURCE, "them"), held(TARGET), (attempt,)) is ConflictCase.FOREIGN
 
 
 def test_every_finding_of_a_rule_has_its_step() -> None:
