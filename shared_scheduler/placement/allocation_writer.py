@@ -377,11 +377,10 @@ class AllocationWriter:
         attempts = self._attempts(course.consumer)
         if course.before is not None:
             return consumer_conflicts.find_merge(standing, course.before, course.next.allocations, attempts)
-        mine = tuple(one.written for one in attempts if not one.before)
         wanted = ConsumerAllocations(
             course.next.allocations, course.generation, course.next.project_id, course.next.user_id
         )
-        return consumer_conflicts.find_new(standing, wanted, mine, course.unsure)
+        return consumer_conflicts.find_new(standing, wanted, attempts, course.unsure)
 
     def _end(self, course: _Course, code: WriteCode) -> AllocationWritten:
         effect, wrote, generation = course.effect, course.next.allocations, course.generation

@@ -28,7 +28,8 @@ scheduler may still delete it.  Writing it again with its generation makes it ou
 scheduler deletes only the generation that its own write has made (``generation_after``).  If a message queue that fails
 over delivers one request to two schedulers, both may answer with the same allocation, and the caller hears the first.
 So what has replaced a twin is deleted only after the time of the request, if Nova shows that it is not needed
-(``core/claims.py``).
+(``core/claims.py``).  An earlier attempt is recognised by its generation as well.  Only if both schedulers have created
+the consumer with the same allocations, one without an answer, nobody can see whose they are.
 
 An *orphan* is a consumer record of generation 0 without allocations: Placement commits the record before the
 allocations, and was interrupted in between, or has refused the call because a provider does not exist (it then leaves
@@ -147,10 +148,10 @@ def remaining(standing: Allocations, part: Allocations) -> dict[str, dict[str, i
 def find_new(
     standing: ConsumerAllocations,
     wanted: ConsumerAllocations,
-    attempts: tuple[Allocations, ...] = (),
+    attempts: Iterable[WriteAttempt] = (),
     unsure: bool = True,
 ) -> ConflictCase:
-    """Compare after a conflict or an unknown outcome of *new*.  ``attempts``: earlier attempts of this scheduler.
+    """Compare after a conflict or an unknown outcome of *new*.  ``attempts``: as for ``own_attempt``.
 
     ``unsure``: one of its writes got no answer.
     Allocations and owner of ``wanted`` are compared: equal amounts of another owner are not ours.  Its generation is
@@ -163,8 +164,8 @@ def find_new(
     if same_allocations(standing.allocations, wanted.allocations):
         ours = unsure and is_of(standing, wanted.generation)
         return ConflictCase.AS_WANTED if ours else ConflictCase.TWIN
-    mine = any(same_allocations(standing.allocations, attempt) for attempt in attempts)
-    return ConflictCase.OWN_ATTEMPT if mine else ConflictCase.FOREIGN
+    mine = own_attempt(standing, (attempt for attempt in attempts if not attempt.before))
+    return ConflictCase.FOREIGN if mine is None else ConflictCase.OWN_ATTEMPT
 
 
 def find_merge(

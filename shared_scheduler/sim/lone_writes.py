@@ -109,9 +109,8 @@ class LoneWrite:
     def _find(self, standing: ConsumerAllocations, attempts: Sequence[WriteAttempt]) -> ConflictCase:
         if self.before is not None:
             return consumer_conflicts.find_merge(standing, self.before, self.allocations, attempts)
-        mine = tuple(one.written for one in attempts if not one.before)
         wanted = ConsumerAllocations(self.allocations, consumer_conflicts.generation_after(self.generation))
-        return consumer_conflicts.find_new(standing, wanted, mine, self.unsure)
+        return consumer_conflicts.find_new(standing, wanted, attempts, self.unsure)
 
     def _merge(self, standing: ConsumerAllocations, now: float) -> bool:
         """Merge with what another writer has added, if that is decidable."""
