@@ -318,6 +318,16 @@ def test_a_server_that_nova_has_deleted_does_not_count_after_a_yield() -> None:
     assert next_home(driver, gone="server-7") == "node-2"
 
 
+def test_a_claim_that_nobody_needs_any_more_does_not_count_after_a_yield() -> None:
+    # given two racks with one server, as the agents report it: that of the second one is a claim whose request failed
+    driver = in_racks("node-1", "node-2")
+    driver.hear(snapshot("node-1", 2, consumers={"server-5": Consumer(taken("node-1"), True, WEB)}))
+    pending = {"server-7": Consumer(taken("node-2"), True, WEB)}
+    driver.hear(snapshot("node-2", 2, free_mb=2048, consumers=pending, claims={"claim": "server-7"}))
+    # when a third one finds nothing of it, then it goes to the second rack
+    assert next_home(driver) == "node-2"
+
+
 def test_a_server_that_has_yielded_as_well_counts_where_it_is_claimed_since() -> None:
     # given a server that another one finds in its rack
     driver = in_racks("node-1", "node-2", "node-3")
