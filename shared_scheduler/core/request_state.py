@@ -251,6 +251,8 @@ class GroupCheckState:
     built: Mapping[str, str] = field(default_factory=dict)
     #: the providers of the servers that were looked up; none of those that Nova has deleted
     placed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    #: the nodes on which the table had them, and Placement did not
+    vacated: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(slots=True)
@@ -375,4 +377,4 @@ class RequestState:
         if policy == GroupPolicy.AFFINITY and chosen and not chosen <= group.hosts:
             hosts = chosen
         group = replace(group, policy=policy, hosts=hosts, members=members)
-        return replace(self.request, group=group, placed=self.check.placed)
+        return replace(self.request, group=group, placed=self.check.placed, vacated=self.check.vacated)

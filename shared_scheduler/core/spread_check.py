@@ -37,7 +37,7 @@ request that has yielded remembers the places that only Placement knew, so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from random import Random
 
 import numpy as np
@@ -106,7 +106,7 @@ class SpreadCheck:
         sure = np.concatenate((_array(built.values()), own))
         counted = self._counted(state, np.concatenate((_array(everywhere), sure)))
         least = self._counted(state, np.concatenate((_array(answered), sure)))
-        check.placed = {uuid: event.standing[uuid] for uuid in others} | dict.fromkeys(event.gone, frozenset())
+        self._remember(state, {uuid: event.standing[uuid] for uuid in others}, built)
         if all(_holds(*each, own) for each in zip(counted, least, strict=True)):
             check.spread_passed = True
             return Agreed()
@@ -120,16 +120,29 @@ class SpreadCheck:
         check.yields += 1
         return Yield(_reason(counted, own), self._rng.uniform(0, YIELD_PAUSE_S))
 
+    def _remember(self, state: RequestState, standing: Mapping[str, frozenset[str]], built: Mapping[str, int]) -> None:
+        """Note for the next decision where Placement has the servers that were looked up.  Those that hold nothing are
+        deleted, or their request has failed."""
+        table, check = self._table, state.check
+        asked = (self._known(state) | standing.keys()) - built.keys()
+        told = [(uuid, table.node_at(slot)) for uuid in asked for slot in table.members.slots(uuid)]
+        nowhere = frozenset[str]()
+        check.placed = {uuid: nowhere for uuid, _ in told} | dict(standing)
+        check.vacated = frozenset((uuid, node) for uuid, node in told if node not in check.placed[uuid])
+
     def _own(self, state: RequestState) -> IntArray:
         return _array(slot for choice in state.choices() if (slot := self._table.slot_of(choice.node)) is not None)
 
     def _built(self, state: RequestState) -> dict[str, int]:
         """The slot of each server of the group that its agent reports as built, in one place."""
-        group, own = state.request.group, frozenset(state.request.instance_uuids)
-        assert group is not None
-        known = (group.members | self._table.groups.of(group.uuid)) - own
-        places = ((uuid, self._table.members.slots(uuid)) for uuid in known)
+        places = ((uuid, self._table.members.slots(uuid)) for uuid in self._known(state))
         return {uuid: slots[0] for uuid, slots in places if len(slots) == 1 and self._is_built(uuid, slots[0])}
+
+    def _known(self, state: RequestState) -> frozenset[str]:
+        """The other servers of the group that the request or the table knows."""
+        group = state.request.group
+        assert group is not None
+        return (group.members | self._table.groups.of(group.uuid)) - frozenset(state.request.instance_uuids)
 
     def _not_asked(self, state: RequestState) -> dict[str, int]:
         """The slots of the servers that are built, now or when the question was asked, which left those out."""

@@ -160,6 +160,8 @@ class Request:
     #: servers of the group -> providers that hold their allocations, for those that were looked up in Placement; none
     #: of those that Nova has deleted
     placed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    #: (server, node) of those that the table had on nodes where Placement did not have them
+    vacated: frozenset[tuple[str, str]] = frozenset()
     #: the id in Nova's logs and instance actions; empty: it is ``request_id``
     local_request_id: str = ""
     preferred_cell: str | None = None  # cell uuid, for the cross-cell weigher

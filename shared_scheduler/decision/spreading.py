@@ -45,7 +45,6 @@ from shared_scheduler.decision.request import SpreadConstraint, SpreadMode
 from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.table.columns import BoolArray, IntArray
-from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.host_view import HostView
 from shared_scheduler.table.row import CODE_OF_CLOSED, Exclusion
 
@@ -164,7 +163,7 @@ def places_of(context: DecisionContext) -> IntArray:
     """The slot of each server of the group except the server of the request; a server that moves has two.
 
     Members that only the request knows are added to those that agents and own claims show.  Members that were looked
-    up in Placement (``Request.placed``) are counted as it has them.
+    up in Placement (``Request.placed``) are counted where it had them, and where they have gone since.
     """
     table, group, own = context.table, context.request.group, context.instance_uuid
     if group is None:
@@ -177,16 +176,16 @@ def places_of(context: DecisionContext) -> IntArray:
         for slot in table.members.slots(uuid)
         if uuid != own and not table.groups.has(group.uuid, uuid, slot)
     ]
-    more += [slot for uuid in placed if uuid != own for slot in _places_of_one(table, uuid, placed[uuid])]
+    more += [slot for uuid in placed if uuid != own for slot in _places_of_one(context, uuid)]
     return np.concatenate((told, np.array(more, dtype=np.int64))) if more else told
 
 
-def _places_of_one(table: HostTable, server: str, providers: frozenset[str]) -> set[int]:
-    """The slots of a server that had allocations on these providers; if the table has it elsewhere only, it has gone
-    there since."""
-    there = {slot for provider in providers if (slot := table.slot_of(provider)) is not None}
-    now = set(table.members.slots(server)) if providers else set()
-    return there & now or now or there
+def _places_of_one(context: DecisionContext, server: str) -> list[int]:
+    """The slots of a server that was looked up: where the table has it, if not in vain; or where Placement had it."""
+    table, request = context.table, context.request
+    now = [slot for slot in table.members.slots(server) if (server, table.node_at(slot)) not in request.vacated]
+    then = (table.slot_of(provider) for provider in request.placed[server])
+    return now or [slot for slot in then if slot is not None]
 
 
 def domain_of(aggregates: tuple[AggregateFacts, ...], key: str) -> str | None:
