@@ -370,6 +370,7 @@ class Checkers:
             self.groups.answered(scheduler, asked, effect)
         elif undisturbed and not asked.servers[0].twins:
             self._check_failure(scheduler, asked)
+            self.groups.failed(scheduler, effect)
 
     def _check_record(self, asked: SentRequest, effect: ef.Answer | ef.Fail) -> None:
         request_id = asked.request.request_id

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from shared_scheduler.core import effects as ef
-from shared_scheduler.core.group_check import SOFT_YIELD_LEFT_S, SOFT_YIELDS_MAX
+from shared_scheduler.core.group_check import SOFT_YIELD_LEFT_S, SOFT_YIELDS_MAX, YIELDS_MAX
+from shared_scheduler.core.spread_check import SPREAD_TOO_FAR
 from shared_scheduler.decision.pipeline import Decision
 from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, RefusalCode, Verdict
@@ -229,6 +230,13 @@ class GroupChecks:
         most = max(counts[rack_of(node)] for node in nodes)
         holds = most - min(counts.values()) <= group.max_skew
         self._check("spread", holds, scheduler.name, asked.request.request_id, nodes, dict(counts), group.max_skew)
+
+    def failed(self, scheduler: SimScheduler, failure: ef.Fail) -> None:
+        """A scheduler ends a request without a host."""
+        racks = [self._world.rack_of(one.node) for one in failure.record.attempts if one.outcome == SPREAD_TOO_FAR]
+        stayed = len(racks) >= YIELDS_MAX and len(set(racks)) == 1
+        gave_up = failure.code == ef.FailureCode.GROUP_UNSETTLED
+        self._check("goes_on", not (gave_up and stayed), scheduler.name, failure.request.request_id, *racks[:1])
 
     def _check_without_agents(self, scheduler: SimScheduler, group: ServerGroup, nodes: set[str]) -> None:
         """Nodes that never had an agent: schedulers read Placement before they answer."""

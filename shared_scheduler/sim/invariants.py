@@ -37,6 +37,7 @@ WHILE_IT_RUNS = {
     "soft_choice": "A member of a soft group is claimed for a host with as many members as the best one by weight, of "
     "those that its scheduler may try, and a late agent of that host is waited for.",
     "spread": "No answer makes the skew of servers with a label over racks exceed max_skew.",
+    "goes_on": "No request of a server with a label fails because it was always placed in the same rack.",
     "others_kept": "What others have allocated to a server that moves is there, and besides that only the resources of "
     "its flavor, once, on the host that the outcome of the move names; an evacuated server also has them on its "
     "source, until nova-compute is back there.",

@@ -606,6 +606,12 @@ def trust_the_table(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SpreadCheck, "_is_built", lambda self, uuid, slot: True)
 
 
+@bug("goes_on")
+def forget_what_was_looked_up(patch: pytest.MonkeyPatch) -> None:
+    """A request that has yielded to other servers with its label counts them again as the agents report them."""
+    patch.setattr(SpreadCheck, "_remember", lambda self, state, standing, built: None)
+
+
 @bug("affinity")
 def miss_members_that_begin_to_leave(patch: pytest.MonkeyPatch) -> None:
     """A member of an affinity group whose allocations are in the name of its migration is nowhere."""

@@ -8,9 +8,10 @@ from random import Random
 
 import pytest
 
-from shared_scheduler.core.effects import Answer, Choice
+from shared_scheduler.core.effects import Answer, Choice, Fail, FailureCode
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
-from shared_scheduler.decision.record import DecisionRecord
+from shared_scheduler.core.spread_check import SPREAD_TOO_FAR
+from shared_scheduler.decision.record import Attempt, DecisionRecord
 from shared_scheduler.decision.request import LABEL_POLICY
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, Usage, Verdict
 from shared_scheduler.sim.network import NetworkFaults
@@ -219,3 +220,20 @@ def test_a_server_whose_move_has_no_host_yet_is_in_no_rack(labelled: World) -> N
     # but one that is asked for later is not
     answer(labelled, go_to(labelled, SECOND, node_of(labelled)))
     assert violations(labelled) == ["spread"]
+
+
+def test_a_request_that_fails_although_it_tried_one_rack_only_is_a_violation(labelled: World) -> None:
+    rack, other = node_of(labelled).node, second_of(labelled).node
+    give_up_after(labelled, [rack] * 7 + [other])
+    assert violations(labelled) == []
+    give_up_after(labelled, [rack] * 8)
+    assert violations(labelled) == ["goes_on"]
+
+
+def give_up_after(world: World, nodes: list[str]) -> None:
+    """A request fails because it has yielded on each of these nodes."""
+    request = world.users.asked["req-1"].request
+    attempts = tuple(Attempt(FIRST, node, node, SPREAD_TOO_FAR, {}, 1, 1) for node in nodes)
+    record = DecisionRecord(request.request_id, {}, (), attempts, (), "", "", {})
+    failure = Fail(request, FailureCode.GROUP_UNSETTLED, "", record, request)
+    world.checkers.groups.failed(world.schedulers[0], failure)

@@ -74,7 +74,7 @@ SHOWN_BY = {
     "delete_what_the_second_try_wrote": 41,
     "count_only_what_members_hold": 42,
     "prefer_near_ties_of_a_host_that_is_not_tried": 43,
-    "ask_for_each_missing_verdict": 44,
+    "ask_for_each_missing_verdict": 54,
     "delete_what_another_scheduler_has_written_too": 45,
     "expect_late_writes_for_half_the_time": 46,
     "wait_in_one_line": 47,
@@ -84,6 +84,7 @@ SHOWN_BY = {
     "write_an_evacuation_without_its_source": 52,
     "trust_the_table_after_a_conflict": 52,
     "take_back_more_than_was_added": 52,
+    "forget_what_was_looked_up": 53,
 }
 #: the quickest world of all, which shows most of the others
 QUICKEST = 19
@@ -119,6 +120,8 @@ def plans() -> Iterator[RunPlan]:
     yield slow_moves_plan()
     yield left_provider_plan()
     yield evacuations_plan()
+    yield replace(many_labels(40), duration_s=12.0)  # claims outlive their requests
+    yield many_labels(60049)  # a scheduler misses many verdicts
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -180,6 +183,12 @@ def spreading_plans() -> Iterator[RunPlan]:
             network_faults=NetworkFaults(loss=0.05 * (seed % 2), late=0.2, late_max_s=1.0),
             fault_every_s=2.0 * (seed // 2),
         )
+
+
+def many_labels(seed: int) -> RunPlan:
+    """A drawn world in which most requests are for servers with a label."""
+    plan = drawn(seed)
+    return replace(plan, workload=replace(plan.workload, spread=0.6))
 
 
 def lying_plans() -> Iterator[RunPlan]:
