@@ -103,6 +103,15 @@ def test_the_servers_of_a_project_with_a_label(nova: NovaDatabases) -> None:
     assert nova.api().members_of(of_label("another project", "web")) == {}
 
 
+def test_labels_that_differ_in_their_case_are_different(nova: NovaDatabases) -> None:
+    web, other, flavor = (nova.map_server("cell1") for _ in range(3))
+    nova.request_spec(web, hints={"shared_scheduler:label": ["web"]})
+    nova.request_spec(other, hints={"shared_scheduler:label": ["Web"]})
+    nova.request_spec(flavor, extra_specs={"shared_scheduler:label": "WEB"})
+    found = [nova.api().members_of(of_label("p", label)).keys() for label in ("web", "Web", "WEB", "weB")]
+    assert found == [{web}, {other}, {flavor}, set()]
+
+
 def of_group(group: str) -> AskGroup:
     return AskGroup("ask", group, frozenset(), "req-1")
 
