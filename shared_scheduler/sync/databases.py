@@ -252,7 +252,7 @@ class ApiDatabase(_Database):
         group has no label.
         """
         text, server = _SPECS.c.spec, _MAPPINGS.c.instance_uuid
-        named = sa.or_(*(text.contains(json.dumps({LABEL: form})[1:-1], autoescape=True) for form in (label, [label])))
+        named = sa.or_(*(_has(text, json.dumps({LABEL: form})[1:-1]) for form in (label, [label])))
         in_group = text.contains('"instance_group": {', autoescape=True)
         there = _MAPPINGS.join(_SPECS, _SPECS.c.instance_uuid == server)
         return self._members(server, there, _MAPPINGS.c.project_id == project_id, named, ~in_group)
@@ -263,6 +263,12 @@ class ApiDatabase(_Database):
         may_have = sa.or_(_CELLS.c.uuid.is_(None), _CELLS.c.uuid != CELL0)
         query = sa.select(server, _CELLS.c.uuid).select_from(there).where(*conditions, _LIVES, may_have)
         return {str(row["instance_uuid"]): row["uuid"] for row in self.rows(query)}
+
+
+def _has(text: Any, part: str) -> Any:
+    """Whether a text contains this part, in this case.  LIKE ignores the case in MySQL and SQLite; REPLACE does not."""
+    shorter = sa.func.length(sa.func.replace(text, part, "")) < sa.func.length(text)
+    return text.contains(part, autoescape=True) & shorter
 
 
 class CellDatabase(_Database):
