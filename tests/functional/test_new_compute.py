@@ -63,10 +63,7 @@ class Watch:
 
 def test_an_unmapped_compute_is_mapped_to_its_cell_by_the_scheduler(cloud: Cloud) -> None:
     # given a cloud without c3, which went while nobody discovers hosts: that could map it again before it is gone
-    cloud.reset()
-    cloud.up(computes=2)
-    discovery = {"scheduler": {"discover_hosts_in_cells_interval": "5"}}
-    cloud_state.begin(cloud, computes=2, nova_options=discovery)
+    cloud_state.begin(cloud, computes=2)
     mapped = "SELECT host FROM host_mappings WHERE host = 'c3'"
     assert not cloud.sql("nova_api", mapped)
 

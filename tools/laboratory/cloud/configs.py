@@ -23,6 +23,9 @@ AGENT_GROUP = "compute_agent"
 SCHEDULER_GROUP = "shared_scheduler"
 """Options that only our schedulers read, and commands."""
 
+DISCOVERY_S = "5"
+"""Where computes are not mapped before they start: how often a scheduler looks for new ones, in seconds."""
+
 GPU = {"vendor_id": "10de", "product_id": "2236"}
 PF = {"vendor_id": "8086", "product_id": "154d"}
 VF = {"vendor_id": "8086", "product_id": "154c"}
@@ -180,7 +183,8 @@ def nova(layout: Layout, settings: CloudSettings, cell: int) -> str:
 
 
 def scheduler(settings: CloudSettings, host: str) -> str:
-    """The options of one scheduler besides nova.conf: its name, and the filters that the computes need."""
+    """The options of one scheduler besides nova.conf: its name, the filters that the computes need, and whether it
+    discovers them."""
     sections: Sections = {"DEFAULT": {
         "host": host, "concurrency_backend": settings.backend,
         # requests in flight may end: Nova reserves 10 s of the one and 20 s of the other for itself
@@ -191,6 +195,8 @@ def scheduler(settings: CloudSettings, host: str) -> str:
     more += ["PciPassthroughFilter"] * any(one.gpus or one.vfs for one in computes)
     if more and "enabled_filters" not in settings.nova_options.get("filter_scheduler", {}):
         sections["filter_scheduler"] = {"enabled_filters": ",".join([*DEFAULT_FILTERS, *more])}
+    if not settings.premap:
+        sections["scheduler"] = {"discover_hosts_in_cells_interval": DISCOVERY_S}
     return ini(sections)
 
 
