@@ -10,12 +10,9 @@ from __future__ import annotations
 
 EVERY_RUN = (
     "live migrate, with a growing list of hosts to ignore",
-    "evacuate, by force",
     "image isolation",
     "ports with resource requests",
-    "device profiles",
     "PCI in Placement",
-    "SR-IOV",
 )
 
 FLOWS: dict[str, tuple[str, ...]] = {
