@@ -37,8 +37,9 @@ NOBODY_ANSWERS = {
     "overflow": UNANSWERED,
 }
 #: these take long, or are much like others: a broker that is killed does not even say farewell; packets that are
-#: dropped make agents silent, and end connections; a queue overflows in the same way when nobody can read
-LONGER = {"restart", "frozen-agent", "frozen-scheduler", "cut", "delay", "cold-start"}
+#: dropped make agents silent, and end connections; a queue overflows in the same way when nobody can read, and an
+#: agent's is deleted as a scheduler's is
+LONGER = {"restart", "stop-app", "delete-agent-queue", "frozen-agent", "frozen-scheduler", "cut", "delay", "cold-start"}
 HERE = [fault for fault in faults(HURRIED) if fault.name not in LONGER]
 
 
