@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 
 from tests.functional import cloud_state
+from tests.support import forked_commands
 from tools.laboratory.cloud.cloud import Cloud
 
 HOSTS = {"c1", "c2", "c3"}
@@ -25,30 +26,11 @@ def test_switch_back_and_over_again(cloud: Cloud) -> None:
     cloud_state.assert_consistent(cloud)
 
 
-def test_both_kinds_on_one_topic_lose_no_request_and_do_not_over_commit(cloud: Cloud) -> None:
-    # stock schedulers need this option of Placement's beside any other writer (doc/source/admin/placement.rst)
-    cloud_state.begin(cloud, scheduler="both", allocation_conflict_retry_count=1)
-    wait_for_two_at_the_topic(cloud)
-    before = cloud_state.counter(cloud, "requests_answered")
-
-    servers = cloud.boot(8, parallel=4)
-    assert len(cloud.wait_active(servers)) == 8
-    ours = cloud_state.counter(cloud, "requests_answered") - before
-    assert 0 < ours < 8, "the topic is shared round robin"
-    assert cloud.overcommit() == {}
-    cloud_state.assert_consistent(cloud)
-
-
-def wait_for_two_at_the_topic(cloud: Cloud) -> None:
-    """A scheduler that is still starting gets no share of the requests."""
-    cloud.wait(lambda: cloud.consumers("scheduler") >= 2, "two schedulers to serve the topic")
-
-
 def recorded(cloud: Cloud) -> set[str]:
     """The servers whose requests have a record."""
     file = cloud.layout.state / "nova" / "shared-scheduler" / "records.jsonl"
-    where = ("--records", str(file), "--format", "json")
-    done = cloud_state.manage_without_configuration(cloud, "records", "last", "100", "--kind", "decision", *where)
+    python, where = cloud.layout.nova / "bin" / "python", ("--records", str(file), "--format", "json")
+    done = forked_commands.run(python, "records", "last", "100", "--kind", "decision", *where)
     return {server for line in done.stdout.splitlines() for server in json.loads(line)["instances"]}
 
 
@@ -77,3 +59,22 @@ def test_hangup_reloads_and_keeps_the_table(cloud: Cloud) -> None:
     assert after["freshness"]["fresh"] == 3
     assert after["counters"].get("snapshots_applied", 0) == before["counters"].get("snapshots_applied", 0)
     cloud.wait_active(cloud.boot(1))
+
+
+def test_both_kinds_on_one_topic_lose_no_request_and_do_not_over_commit(cloud: Cloud) -> None:
+    # stock schedulers need this option of Placement's beside any other writer (doc/source/admin/placement.rst)
+    cloud_state.begin(cloud, scheduler="both", allocation_conflict_retry_count=1)
+    wait_for_two_at_the_topic(cloud)
+    before = cloud_state.counter(cloud, "requests_answered")
+
+    servers = cloud.boot(8, parallel=4)
+    assert len(cloud.wait_active(servers)) == 8
+    ours = cloud_state.counter(cloud, "requests_answered") - before
+    assert 0 < ours < 8, "the topic is shared round robin"
+    assert cloud.overcommit() == {}
+    cloud_state.assert_consistent(cloud)
+
+
+def wait_for_two_at_the_topic(cloud: Cloud) -> None:
+    """A scheduler that is still starting gets no share of the requests."""
+    cloud.wait(lambda: cloud.consumers("scheduler") >= 2, "two schedulers to serve the topic")
