@@ -12,7 +12,6 @@ from shared_scheduler.conf.mode import Mode
 from tests.functional import cloud_state, modes
 from tests.functional.modes import Behind, switch, users, wait_for_servers
 from tools.laboratory.cloud.cloud import Cloud
-from tools.laboratory.cloud.provisioning import Flavor
 
 OURS, STOCK = "sched1", "sched2"
 
@@ -85,28 +84,3 @@ def assert_agreement(cloud: Cloud) -> None:
     assert told["requests"] >= 9
     assert told["results"]["same"] + told["results"]["different"] == told["requests"], told
     assert 0 < told["latency_ms"]["ours"]["p50"] < told["latency_ms"]["stock"]["p50"]
-
-
-def test_a_refusal_of_nova_scheduler_reaches_the_user_as_without_us(cloud: Cloud, behind: Behind) -> None:
-    begin(cloud)
-    cloud.add_flavor(Flavor("too-big", ram_mb=400_000))
-    cloud.stop(OURS)
-    alone = refusal(cloud)
-
-    cloud.start(OURS)
-    behind.start()
-    switch(cloud, Mode.SHADOW)
-    cloud.stop(STOCK)
-
-    assert refusal(cloud) == alone
-    assert alone.startswith("No valid host was found")
-    done = cloud_state.manage(cloud, "agreement", "--since", "1h", "--format", "json")
-    assert json.loads(done.stdout)["results"]["both_refused"] == 1
-
-
-def refusal(cloud: Cloud) -> str:
-    """What the user of a server that fits nowhere is told."""
-    [server] = cloud.boot(1, "too-big")
-    row = cloud.wait_built([server])[server]
-    assert row["status"] == "ERROR"
-    return str(row["fault"])

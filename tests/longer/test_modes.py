@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hundred switches of two schedulers in front of two nova-schedulers, and a nova-scheduler that is slow or down."""
+"""A hundred switches of two schedulers in front of two nova-schedulers; one that is slow, down, or refuses."""
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from itertools import cycle, islice
@@ -13,6 +14,7 @@ from shared_scheduler.conf.mode import Mode
 from tests.functional import cloud_state, modes
 from tests.functional.modes import Behind, switch, users, wait_for_servers
 from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.provisioning import Flavor
 
 SWITCHES = 100
 #: each mode follows each other
@@ -116,3 +118,28 @@ def test_shadow_waits_for_a_nova_scheduler_that_is_down(cloud: Cloud, behind: Be
     assert cloud.server(server)["status"] == "BUILD"
     behind.start()
     cloud.wait_active([server])
+
+
+def test_a_refusal_of_nova_scheduler_reaches_the_user_as_without_us(cloud: Cloud, behind: Behind) -> None:
+    cloud_state.begin(cloud, scheduler="both", allocation_conflict_retry_count=1)
+    cloud.add_flavor(Flavor("too-big", ram_mb=400_000))
+    cloud.stop(SERVING)
+    alone = refusal(cloud)
+
+    cloud.start(SERVING)
+    behind.start()
+    switch(cloud, Mode.SHADOW)
+    cloud.stop(NOVAS)
+
+    assert refusal(cloud) == alone
+    assert alone.startswith("No valid host was found")
+    done = cloud_state.manage(cloud, "agreement", "--since", "1h", "--format", "json")
+    assert json.loads(done.stdout)["results"]["both_refused"] == 1
+
+
+def refusal(cloud: Cloud) -> str:
+    """What the user of a server that fits nowhere is told."""
+    [server] = cloud.boot(1, "too-big")
+    row = cloud.wait_built([server])[server]
+    assert row["status"] == "ERROR"
+    return str(row["fault"])
