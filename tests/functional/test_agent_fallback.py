@@ -14,23 +14,23 @@ from shared_scheduler.protocol.messages import RefusalCode, Usage
 from tests.functional import cloud_state
 from tests.functional.listening_scheduler import ListeningScheduler
 from tools.laboratory.cloud.cloud import Cloud
-from tools.laboratory.cloud.cloud_settings import SLOT_MB, CloudSettings
+from tools.laboratory.cloud.cloud_settings import SLOT_MB
 
 HOST = "c1"
 SLOTS = 2
+#: for an hour nothing may happen, but a test does not want to wait 15 s for each thing that does
+POLL_S = "3"
 USAGE = Usage(1, SLOT_MB, 1, 1, 1)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def without_tap(cloud: Cloud) -> Iterator[None]:
-    options = {**cloud_state.PATIENT, "compute_agent": {"tap_enabled": "false", "fallback_after_s": "1"}}
+def without_tap(cloud: Cloud) -> None:
+    agent = {"tap_enabled": "false", "fallback_after_s": "1", "conductor_poll_idle_s": POLL_S}
     cloud.up(
         scheduler="nova", schedulers=1, computes=1, agents="all", compute_slots=(SLOTS,), numa_cells=0, vfs=0,
-        nova_options=options, service_down_time_s=30,
+        nova_options={**cloud_state.PATIENT, "compute_agent": agent},
     )  # fmt: skip
     cloud.reset()
-    yield
-    cloud.up(nova_options=cloud_state.PATIENT, service_down_time_s=CloudSettings().service_down_time_s)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_boot_and_a_delete_are_seen_through_nova_conductor(cloud: Cloud, liste
 def test_claims_are_judged_in_fallback_too(cloud: Cloud, listener: ListeningScheduler) -> None:
     node = listener.node(HOST)
     # A host that had another size a moment ago: its nova-compute writes the new one when it starts, which
-    # the fallback sees at its next poll (15 s), long before the agent's own poll of Placement (60 s).
+    # the fallback sees at its next poll, long before the agent's own poll of Placement (60 s).
     listener.wait(lambda: _memory_mb(listener, node) == SLOTS * SLOT_MB, "the node to have its slots")
     asked = {node: {"VCPU": 1, "MEMORY_MB": 400, "DISK_GB": 1}}
     claims = [str(uuid.uuid4()) for _ in range(SLOTS + 1)]
