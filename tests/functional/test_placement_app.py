@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement with the write path: races on a real MariaDB, and a part of Placement's own functional tests.
+"""Placement with the write path: races on a real MariaDB.
 
-``tests/longer/test_placement_app.py`` has a thousand rounds and all of Placement's tests.
+``tests/longer/test_placement_app.py`` has a thousand rounds, and all of Placement's own functional tests, which stand
+for what ``tests/unit/placement_app/test_histories.py`` compares here.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -18,10 +17,8 @@ from threading import Barrier
 import pytest
 import requests
 
-from tests.functional import placements_tests
 from tests.functional.placement_races import WRITERS, Outcome, Race, Racer
 from tests.functional.private_placement import SETTINGS, PrivatePlacement
-from tests.quick import ROOT
 
 ROUNDS = 20
 
@@ -69,15 +66,6 @@ def test_a_database_that_is_restarted_is_found_again(placement: PrivatePlacement
     placement.start_one("mariadb")
     placement.take(str(uuid.uuid4()), {provider: {"VCPU": 1}})
     assert placement.used(provider) == 2
-
-
-def test_placements_own_tests_of_allocations_pass() -> None:
-    """In a process of their own: they replace Placement's database, which is a global, and its logging."""
-    words = ("test_api.allocations-1.28", "test_api.allocations-post", "test_api.consumer-types", "test_allocation.")
-    command = [sys.executable, "-m", placements_tests.__name__, *words]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600)
-    assert done.returncode == 0, done.stdout
-    assert '"failed": []' in done.stdout and '"by_write_path": 0' not in done.stdout
 
 
 def test_a_race_that_over_commits_is_seen() -> None:

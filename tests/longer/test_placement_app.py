@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement with the write path: a thousand races, and all of Placement's own functional tests beside stock."""
+"""Placement with the write path: a thousand races, random requests, and all of Placement's own functional tests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from tests.functional import placement_races, placements_tests
 from tests.quick import ROOT
+from tests.unit.placement_app.test_histories import assert_same_as_placement
 
 ROUNDS = 1000
 HOUR_S = 3600
@@ -35,3 +36,9 @@ def test_placements_own_tests_end_as_they_do_without_the_write_path() -> None:
     for what in ("run", "passed", "skipped", "failed"):
         assert ours[what] == stock[what], what
     assert ours["run"] > 1500 and ours["writes"]["by_write_path"]
+
+
+@pytest.mark.timeout(HOUR_S)
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_answers_and_tables_are_those_of_placement(seed: int) -> None:
+    assert_same_as_placement(seed)

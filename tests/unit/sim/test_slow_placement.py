@@ -67,7 +67,7 @@ def assert_used_to_its_capacity_and_well_soon_after(slow_for_s: float) -> None:
 
 @pytest.mark.long
 def test_a_slow_placement_is_used_to_its_capacity_and_is_well_soon_after() -> None:
-    assert_used_to_its_capacity_and_well_soon_after(30.0)
+    assert_used_to_its_capacity_and_well_soon_after(20.0)
 
 
 @pytest.mark.long
