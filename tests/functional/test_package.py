@@ -163,11 +163,14 @@ def test_the_wheel_installs_the_pages_for_operators(bin_of_a_new_venv: Path, clo
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_installed_command_prints_its_release_and_its_arguments(
-    command: str, bin_of_a_new_venv: Path, wheel: Path
-) -> None:
-    told = run(bin_of_a_new_venv / command, "--version", cwd=bin_of_a_new_venv)
+def test_each_installed_command_prints_its_arguments(command: str, bin_of_a_new_venv: Path) -> None:
     helped = run(bin_of_a_new_venv / command, "--help", cwd=bin_of_a_new_venv)
 
-    assert wheel.name.split("-")[1] in told
     assert helped.startswith(f"usage: {command} ")
+
+
+@pytest.mark.parametrize("command", ["shared-scheduler", "compute-agent"])
+def test_an_installed_service_prints_its_release(command: str, bin_of_a_new_venv: Path, wheel: Path) -> None:
+    told = run(bin_of_a_new_venv / command, "--version", cwd=bin_of_a_new_venv)
+
+    assert wheel.name.split("-")[1] in told
