@@ -111,15 +111,17 @@ def _print_slowest_files(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 SECOND_CLOUD = (
-    "test_flows", "test_embedded_agent", "test_seeds", "test_numa", "test_mixed_agents", "test_records", "test_modes",
+    "test_embedded_agent", "test_seeds", "test_numa", "test_mixed_agents", "test_records", "test_modes", "test_flows",
     "test_chaos",
 )  # fmt: skip
-"""About half of the cloud tests by their length, in this order; what may leave the most behind is the last."""
+"""About half of the cloud tests by their length, in this order: what has options of its own for all of Nova, which each
+of its services is restarted for, is behind the others; what may leave the most behind is the last."""
 
 LONG = (
-    "test_novas_own", "test_broker_faults", "test_simulator", "test_decisions",
-    "test_transport_rabbitmq", "test_planted_bugs", "test_under_eventlet", "test_placement_batches",
-    "test_placement_operations", "test_manager", "test_allocation_writer", "test_demo_seeds", "test_planted_in_parts",
+    "test_broker_faults", "test_placement_batches", "test_transport_rabbitmq", "test_package", "test_novas_own",
+    "test_decisions", "test_candidates", "test_novas_vectors", "test_planted_bugs", "test_simulator",
+    "test_under_eventlet", "test_placement_operations", "test_placement_app", "test_manager", "test_slow_placement",
+    "test_fuzz", "test_rabbitmq_4", "test_planted_in_parts",
 )  # fmt: skip
 """Files that take a minute and more of a machine with two cores: begun early, the longest first, or the run ends with
 one worker at one of them."""
