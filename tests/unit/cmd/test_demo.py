@@ -121,12 +121,17 @@ def watched(columns: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> Termina
     return screen
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (60, 20), (40, 16), (20, 5)], ids=str)
+#: the largest and the smallest; ``tests/longer/test_demo.py`` has others
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (20, 5)], ids=str)
 @pytest.mark.long
 def test_the_live_view_fits_into_a_small_terminal(columns: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_fits(columns, rows, monkeypatch)
+
+
+def assert_fits(columns: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Assert that no line wraps, and no frame scrolls the screen."""
     # given a demo that has told much of what happens
     frames = watched(columns, rows, monkeypatch).frames()
-    # then no line wraps, and no frame scrolls the screen
     assert len(frames) > 30
     assert max(len(line) for frame in frames for line in frame.splitlines()) <= columns
     assert max(frame.count("\n") for frame in frames) < rows
