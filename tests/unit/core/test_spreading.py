@@ -12,11 +12,13 @@ from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.request import Group, Request
 from shared_scheduler.decision.spread_request import label_uuid
 from shared_scheduler.model.aggregates import AggregateFacts
+from shared_scheduler.protocol.limits import SILENT_AFTER_S
 from shared_scheduler.protocol.messages import Consumer, Increment
 from tests.unit.core.scheduler_driver import (
     SMALL,
     SchedulerDriver,
     claims_in,
+    node_read,
     of_kind,
     only,
     only_claim,
@@ -272,6 +274,22 @@ def test_a_yield_because_of_a_rack_is_no_reason_to_look_up_a_soft_group_whose_me
     ask = placed(driver, driver.wait(YIELD_PAUSE_S))
     assert ask.ask_id.startswith("spread.")
     only(ef.Answer, stand(driver, ask, server_4=home))
+
+
+def test_servers_count_while_the_agent_that_knows_their_label_is_silent() -> None:
+    # given a server of the label on the better one of two nodes, whose agent has stopped
+    driver = in_racks("node-1", "node-2")
+    driver.hear(Increment("node-1", 1, 2, consumers={"server-7": Consumer(taken("node-1"), True, WEB)}))
+    driver.hear(snapshot("node-2", 2, free_mb=2048))
+    driver.wait(SILENT_AFTER_S + 1.0)
+    # when its node is read from the databases and Placement, which know no labels
+    read = node_read("node-1", read_at_s=driver.now)
+    driver.give(replace(read, consumers={"server-7": taken("node-1")}, members=frozenset({"server-7"})))
+    driver.give(node_read("node-2", free_mb=2048, read_at_s=driver.now))
+    # then another one goes to the other rack, even if it only should
+    hints = HINTS | {"shared_scheduler:spread": ("key=rack,mode=soft",)}
+    write = only(ef.WriteAllocation, driver.ask(request("server-5", hints=hints)))
+    assert list(write.allocations) == ["node-2"]
 
 
 # -- what the check has found, at the next decision
