@@ -115,10 +115,13 @@ def _consumer_of(event: NodeRead, uuid: str) -> Consumer:
 
 
 def _with_known_part(found: Consumer, known: Consumer | None) -> Consumer:
-    """Keep what the agent knew of a consumer that was not written since: that it has nothing in other trees."""
-    if known is None or not known.whole or known.generation != found.generation:
+    """Keep what the agent knew of a consumer: its group, which neither the databases nor Placement have; and if it was
+    not written since, that it has nothing in other trees."""
+    if known is None:
         return found
-    return replace(found, whole=same_allocations(known.allocations, found.allocations))
+    unwritten = known.whole and known.generation == found.generation
+    whole = unwritten and same_allocations(known.allocations, found.allocations)
+    return replace(found, group=known.group, whole=whole)
 
 
 #: Bound of the records of nodes; when all nodes report at once, most are left out and counted.

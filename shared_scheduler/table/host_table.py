@@ -205,10 +205,10 @@ class HostTable:
         return self._row(node).is_member(instance)
 
     def consumer(self, node: str, uuid: str) -> Consumer | None:
-        """A consumer of a node's base, without its group; None if there is no such consumer or node."""
+        """A consumer of a node's base; None if there is no such consumer or node."""
         row = self._of_node.get(node)
         stored = None if row is None else row.consumers.get(uuid)
-        return None if stored is None else restore(node, stored)
+        return None if row is None or stored is None else restore(node, stored, row.groups.get(uuid, ""))
 
     def standing_on(self, hosts: Collection[str], uuid: str) -> Consumer | None:
         """All allocations of an instance, with their generation, if they are on one node of ``hosts``; None if that is
