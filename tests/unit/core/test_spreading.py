@@ -359,3 +359,29 @@ def test_a_server_that_has_yielded_as_well_counts_where_it_is_claimed_since() ->
     driver.hear(Increment("node-2", 1, 3, consumers=pending, claims={"claim": "server-4"}))
     # then the first rack is empty again, and the other one goes there
     assert only_claim(driver.wait(YIELD_PAUSE_S)).node == "node-1"
+
+
+def waits_in_vain(vcpus: int) -> tuple[SchedulerDriver, list[ef.Effect]]:
+    """A server is built in the rack of the best node, and another one, which takes so much in the second rack, has no
+    answer for long.  A third one waits for that answer in the first rack, yields, and decides again: the effects."""
+    driver = in_racks("node-1", "node-2")
+    driver.hear(snapshot("node-1", 2, consumers={"server-5": Consumer(taken("node-1"), True, WEB)}))
+    pending = {"server-4": Consumer({"node-2": {"VCPU": vcpus}}, True, WEB)}
+    driver.hear(snapshot("node-2", 2, free_mb=2048, consumers=pending, claims={"claim": "server-4"}))
+    ask = placed(driver, driver.ask(asking("server-9")))
+    while not of_kind(ef.DeleteAllocation, effects := stand(driver, ask, "server-4", server_4="node-2")):
+        (ask,) = of_kind(ef.AskGroup, driver.wait(CHECK_PAUSE_S))
+    driver.deleted(only(ef.DeleteAllocation, effects))
+    return driver, driver.wait(YIELD_PAUSE_S)
+
+
+def test_after_a_yield_a_server_goes_to_a_rack_where_it_need_not_wait() -> None:
+    driver, effects = waits_in_vain(vcpus=1)
+    assert [claim.node for claim in claims_in(effects)] == ["node-2"]
+    only(ef.Answer, stand(driver, placed(driver, effects), "server-4", server_4="node-2"))
+
+
+def test_a_server_waits_again_if_no_other_rack_has_room() -> None:
+    driver, effects = waits_in_vain(vcpus=4)
+    assert [claim.node for claim in claims_in(effects)] == ["node-1"]
+    only(ef.Answer, stand(driver, placed(driver, effects), server_4="node-2"))
