@@ -253,6 +253,8 @@ class GroupCheckState:
     placed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     #: the nodes on which the table had them, and Placement did not
     vacated: frozenset[tuple[str, str]] = frozenset()
+    #: those whose requests had no answer
+    unsettled: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -347,6 +349,14 @@ class RequestState:
         self.check.hosts, self.check.passed = frozenset(), True
         return True
 
+    def forget_unsettled(self) -> bool:
+        """Count on servers whose requests had no answer, because no host passes without them; False if they are counted
+        on already."""
+        if not self.check.unsettled:
+            return False
+        self.check.unsettled = frozenset()
+        return True
+
     def choices(self) -> Iterator[Choice]:
         """The hosts that were chosen so far."""
         return (instance.choice for instance in self.instances if instance.choice is not None)
@@ -377,4 +387,5 @@ class RequestState:
         if policy == GroupPolicy.AFFINITY and chosen and not chosen <= group.hosts:
             hosts = chosen
         group = replace(group, policy=policy, hosts=hosts, members=members)
-        return replace(self.request, group=group, placed=self.check.placed, vacated=self.check.vacated)
+        placed, vacated, unsettled = self.check.placed, self.check.vacated, self.check.unsettled
+        return replace(self.request, group=group, placed=placed, vacated=vacated, unsettled=unsettled)

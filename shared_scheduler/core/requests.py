@@ -349,8 +349,8 @@ class Requests:
             self._no_host(step, state, Refusal(text, stale_mirror=not state.request.root_only))
             return
         plan = self._planner.plan(state, instance)
-        if isinstance(plan, Refusal) and state.forget_soft_hosts():
-            return  # the group is soft: decide again, with all hosts
+        if isinstance(plan, Refusal) and (state.forget_soft_hosts() or state.forget_unsettled()):
+            return  # decide again, with more hosts
         if isinstance(plan, Refusal) and instance.recall_late():
             return
         if isinstance(plan, Selected):

@@ -107,6 +107,7 @@ class SpreadCheck:
         counted = self._counted(state, np.concatenate((_array(everywhere), sure)))
         least = self._counted(state, np.concatenate((_array(answered), sure)))
         self._remember(state, {uuid: event.standing[uuid] for uuid in others}, built)
+        check.unsettled = event.unanswered & others.keys()
         if all(_holds(*each, own) for each in zip(counted, least, strict=True)):
             check.spread_passed = True
             return Agreed()

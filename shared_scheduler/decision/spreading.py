@@ -73,6 +73,12 @@ class Counted:
         found: IntArray = self.counts + (1 - (self.minimum or 0))
         return found
 
+    def minimum_after(self) -> IntArray:
+        """By domain, the smallest count of all domains with an eligible host after one more server in this domain."""
+        least = np.sort(self.counts.take(self.eligible))[:2]
+        found: IntArray = self.counts + 1
+        return np.minimum(found, np.where(self.counts == least[0], least[-1], least[0])) if len(least) > 1 else found
+
 
 @dataclass(frozen=True, slots=True)
 class _Domains:
@@ -89,17 +95,19 @@ class _Domains:
 
 
 class SpreadStage:
-    """One hard constraint."""
+    """One hard constraint.  ``settled``: the counts without ``Request.unsettled``, which may still leave."""
 
     code = SPREAD
 
-    def __init__(self, counted: Counted) -> None:
+    def __init__(self, counted: Counted, settled: Counted | None = None) -> None:
         self._counted = counted
+        self._settled = settled
 
     def mask(self, context: DecisionContext) -> BoolArray | None:
         """Slots whose domain may take one more server."""
         counted = self._counted
-        passes: BoolArray = counted.skews() <= counted.constraint.max_skew
+        skews = counted.skews() if self._settled is None else counted.counts + 1 - self._settled.minimum_after()
+        passes: BoolArray = skews <= counted.constraint.max_skew
         passes[NO_DOMAIN] = False
         return passes.take(counted.domains)
 
@@ -124,7 +132,10 @@ def spread_stages(context: DecisionContext) -> list[SpreadStage]:
     hard = constraints_of(context, SpreadMode.HARD)
     if not hard or skips_filters(context.request):
         return []
-    return [SpreadStage(one) for one in count(context, hard, places_of(context))]
+    counted, unsettled = count(context, hard, places_of(context)), context.request.unsettled
+    if not unsettled:
+        return [SpreadStage(one) for one in counted]
+    return list(map(SpreadStage, counted, count(context, hard, places_of(context, unsettled))))
 
 
 def constraints_of(context: DecisionContext, mode: SpreadMode) -> list[SpreadConstraint]:
@@ -159,24 +170,25 @@ def _count(constraint: SpreadConstraint, domains: _Domains, places: IntArray) ->
     return Counted(constraint, domains.all, counts, domains.eligible, int(there.min()) if len(there) else None)
 
 
-def places_of(context: DecisionContext) -> IntArray:
-    """The slot of each server of the group except the server of the request; a server that moves has two.
+def places_of(context: DecisionContext, besides: frozenset[str] = frozenset()) -> IntArray:
+    """The slot of each server of the group except ``besides`` and the server of the request; a server that moves has
+    two.
 
     Members that only the request knows are added to those that agents and own claims show.  Members that were looked
     up in Placement (``Request.placed``) are counted where it had them, and where they have gone since.
     """
-    table, group, own = context.table, context.request.group, context.instance_uuid
+    table, group, without = context.table, context.request.group, {context.instance_uuid, *besides}
     if group is None:
         return np.zeros(0, dtype=np.int64)
-    placed = context.request.placed
-    told = table.groups.slots(group.uuid, {own, *placed})
+    placed = context.request.placed.keys()
+    told = table.groups.slots(group.uuid, without | placed)
     more = [
         slot
-        for uuid in group.members - placed.keys()
+        for uuid in group.members - placed - without
         for slot in table.members.slots(uuid)
-        if uuid != own and not table.groups.has(group.uuid, uuid, slot)
+        if not table.groups.has(group.uuid, uuid, slot)
     ]
-    more += [slot for uuid in placed if uuid != own for slot in _places_of_one(context, uuid)]
+    more += [slot for uuid in placed - without for slot in _places_of_one(context, uuid)]
     return np.concatenate((told, np.array(more, dtype=np.int64))) if more else told
 
 
