@@ -113,6 +113,7 @@ class GroupChecks:
 
     def judged(self, node: SimNode, verdict: Verdict, claim: Claim, accepted: Iterable[str]) -> None:
         """An agent has accepted a claim.  ``accepted``: consumers that it had accepted and that are still there."""
+        self._forgotten.get(node.node, set()).discard(claim.consumer)
         server = self._world.owners()[claim.consumer]
         group = server.group
         if group is None or claim.consumer in node.tracker.instances:
@@ -133,11 +134,9 @@ class GroupChecks:
             self._warned.add(consumer)
 
     def _is_known(self, node: SimNode, uuid: str, server: Server) -> bool:
-        """Whether the agent can know this member of the group: it has accepted it, or the request names it."""
+        """Whether the agent knows that this server, which it has accepted, is a member of the group."""
         other = self._world.owners()[uuid]
-        if other.group is not server.group:
-            return False
-        return uuid not in self._forgotten.get(node.node, ()) or uuid in self._named(server)
+        return other.group is server.group and uuid not in self._forgotten.get(node.node, ())
 
     def _named(self, server: Server) -> frozenset[str]:
         group = self._world.users.asked[server.request_id].request.group
