@@ -38,8 +38,12 @@ NOBODY_ANSWERS = {
 }
 #: these take long, or are much like others: a broker that is killed does not even say farewell; packets that are
 #: dropped make agents silent, and end connections; a queue overflows in the same way when nobody can read, and an
-#: agent's is deleted as a scheduler's is
-LONGER = {"restart", "stop-app", "delete-agent-queue", "frozen-agent", "frozen-scheduler", "cut", "delay", "cold-start"}
+#: agent's is deleted as a scheduler's is; ``test_transport_rabbitmq.py`` closes connections, and ``test_crashes.py``
+#: kills schedulers
+LONGER = {
+    "restart", "stop-app", "close-connections", "delete-agent-queue", "killed-scheduler", "frozen-agent",
+    "frozen-scheduler", "cut", "delay", "cold-start",
+}  # fmt: skip
 HERE = [fault for fault in faults(HURRIED) if fault.name not in LONGER]
 
 
