@@ -118,13 +118,13 @@ SECOND_CLOUD = (
 of its services is restarted for, is behind the others; what may leave the most behind is the last."""
 
 LONG = (
-    "test_broker_faults", "test_placement_batches", "test_transport_rabbitmq", "test_package", "test_novas_own",
-    "test_decisions", "test_candidates", "test_novas_vectors", "test_planted_bugs", "test_simulator",
+    "test_broker_faults", "test_decisions", "test_novas_own", "test_package", "test_candidates",
+    "test_placement_batches", "test_transport_rabbitmq", "test_novas_vectors", "test_planted_bugs", "test_simulator",
     "test_under_eventlet", "test_placement_operations", "test_placement_app", "test_manager", "test_slow_placement",
     "test_fuzz", "test_rabbitmq_4", "test_planted_in_parts",
 )  # fmt: skip
-"""Files that take a minute and more of a machine with two cores: begun early, the longest first, or the run ends with
-one worker at one of them."""
+"""Files that take a minute and more of a machine with two cores: begun early, or the run ends with one worker at one of
+them. While the clouds and the drill of the broker start their processes, the other worker computes."""
 
 
 @pytest.hookimpl(tryfirst=True)
