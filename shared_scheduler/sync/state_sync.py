@@ -246,7 +246,7 @@ class StateSync:
         self._filling = True
         count, silent = len(self._loaded.nodes), self.fleet.silent()
         if not count:
-            LOG.info("the databases have no compute nodes")
+            LOG.info("the databases had no compute nodes at the start")
             return
         if not silent:
             LOG.info("all %d compute nodes have an agent that reports", count)
