@@ -110,6 +110,16 @@ def test_a_restarted_agent_knows_the_groups_of_claims_and_of_instances() -> None
     assert refused is not None and refused.detail["members_on_node"] == ["vm-1", "vm-2"]
 
 
+def test_a_member_that_may_come_back_is_counted() -> None:
+    # given a member that has left the node by a resize, which is not confirmed
+    node = Node(vcpus=4)
+    effects = node.start(report(members={"vm-1": ev.Member(instance=False, migration="move-1")}, vcpus=4))
+    # then every scheduler is told that it is one, and another member is refused
+    assert said(effects, Snapshot)[0].consumers["vm-1"].member
+    refused = said(node.send(of_group("c2", "vm-2", members=("vm-1",))), Verdict)[0].reason
+    assert refused is not None and refused.code == RefusalCode.GROUP_FULL
+
+
 def test_groups_of_consumers_that_left_the_node_are_forgotten() -> None:
     node = Node(vcpus=4)
     node.start()
