@@ -27,6 +27,9 @@ PLACING     an agent is late, and another host passes       PLACING     end the 
 PLACING     an agent is late, and the next host has         PLACING     wait for the agent longer, once
             more or fewer members of a soft group
 PLACING     no host but those whose agents were late        PLACING     include them, and wait for their verdicts
+PLACING     no host, but some were left out for others of   PLACING     include them; decide again
+            its soft group, or because of servers with its
+            label whose requests had no answer
 PLACING     no host, or no attempts left for a request      RECHECKING  recheck.py asks, and corrects rows
             that is not root-only; Placement was not asked
 RECHECKING  rows were corrected                             PLACING     include all hosts again; decide again

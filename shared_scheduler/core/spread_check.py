@@ -32,7 +32,8 @@ not at all                                               ``Yield``
 =======================================================  =============================================================
 
 The request is *senior* if its smallest instance uuid is smaller than those of all servers that may still yield.  A
-request that has yielded remembers the places that only Placement knew, so that it does not decide as before.
+request that has yielded remembers where Placement had the servers that were looked up, on which nodes the table had
+them in vain, and whose requests had no answer, so that it does not decide as before.
 """
 
 from __future__ import annotations
