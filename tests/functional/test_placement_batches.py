@@ -9,6 +9,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from shared_scheduler.placement.batch_writer import BatchWriter
 from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
 from shared_scheduler.placement.reconciler import without_nova
 from tests.functional.placement_driver import PlacementDriver, vcpus_for
-from tests.functional.private_placement import PrivatePlacement
+from tests.functional.private_placement import SETTINGS, PrivatePlacement
 from tests.support.keystone_transport import transport_to
 
 WAIT_S = 300.0
@@ -317,6 +318,14 @@ def test_a_delete_against_a_writer_that_interferes(placement: PrivatePlacement, 
 
 
 # -- outages -------------------------------------------------------------------------------------
+
+
+def test_placement_is_ready_when_all_its_processes_are() -> None:
+    """uwsgi ends all of them if one cannot load the application, as when the database is killed meanwhile."""
+    processes = 4
+    with PrivatePlacement.running(replace(SETTINGS, placement_processes=processes)) as one:
+        loaded = one.layout.log_of("placement").read_text().count("WSGI app 0")
+    assert loaded == processes
 
 
 def test_placement_is_killed_during_writes_and_restarted(
