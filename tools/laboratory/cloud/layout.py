@@ -106,6 +106,10 @@ class Layout:
         """One line per HTTP request of an API; see `access_log.Request`."""
         return self.log / f"{name}-access.log"
 
+    def uwsgi_stats(self, name: str) -> Path:
+        """The socket at which uwsgi describes its processes of an API."""
+        return self.run / f"{name}.stats"
+
     def nova_conf(self, cell: int = 0) -> Path:
         """nova.conf of the API, the first cell and the schedulers (0 and 1), or of another cell."""
         return self.etc / "nova" / ("nova.conf" if cell <= 1 else f"cell{cell}.conf")

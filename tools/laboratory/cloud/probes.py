@@ -2,6 +2,9 @@
 """Probes that return whether a service is ready."""
 
 import contextlib
+import json
+import socket
+from pathlib import Path
 from typing import Any
 
 import amqp
@@ -72,7 +75,27 @@ def held(layout: Layout, queue: str, cell: int = 1) -> bool:
         return False
 
 
-def http_answers(url: str) -> bool:
+def uwsgi_answers(layout: Layout, name: str) -> bool:
+    """Whether all processes of an API have loaded it, and it answers.
+
+    uwsgi ends all of them if one cannot load it, for example because the database is killed meanwhile.
+    """
+    return _all_loaded(layout.uwsgi_stats(name)) and _http_answers(layout.url(name))
+
+
+def _all_loaded(stats: Path) -> bool:
+    """Whether each process that uwsgi's statistics show has its application."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(CONNECT_TIMEOUT_S)
+            connection.connect(str(stats))
+            workers = json.load(connection.makefile("rb"))["workers"]
+    except (OSError, ValueError):
+        return False
+    return all(worker["apps"] for worker in workers)
+
+
+def _http_answers(url: str) -> bool:
     """Whether an application answers; uwsgi answers 500 as long as its application is not loaded."""
     with contextlib.suppress(LabError):
         return call("GET", url, timeout_s=30).status < 500

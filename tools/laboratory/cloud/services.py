@@ -81,9 +81,10 @@ def _uwsgi(layout: Layout, name: str, venv: Path, module: str, processes: int, t
         # an idle connection that is kept open would block one of the few threads
         "--add-header", "Connection: close", "--buffer-size", "65535", "--thunder-lock", "--listen", "100",
         "--req-logger", f"file:{layout.access_log(name)}", "--log-format", ACCESS_FORMAT,
+        "--stats", str(layout.uwsgi_stats(name)),
     )  # fmt: skip
     return Service(name, "api", argv, layout.log_of(name), needs, env, files, OF_SCHEDULERS,
-                   ready=lambda: probes.http_answers(layout.url(name)))  # fmt: skip
+                   ready=lambda: probes.uwsgi_answers(layout, name))  # fmt: skip
 
 
 def _apis(layout: Layout, settings: CloudSettings) -> list[Service]:
