@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.core.unlisted_nodes import PER_HOST_MAX
 from shared_scheduler.model.leaf_validation import CLASSES_PER_NODE_MAX, TRAITS_PER_NODE_MAX
 from shared_scheduler.protocol.limits import EPOCH_ASKED_MAX
 from shared_scheduler.protocol.messages import Heartbeat, Increment, Leaf, Snapshot
@@ -20,6 +22,7 @@ from tests.unit.core.scheduler_driver import (
     host_of,
     node_leaves,
     node_read,
+    of_kind,
     only_claim,
     resyncs_in,
     snapshot,
@@ -171,3 +174,35 @@ def test_a_new_node_is_selected_when_the_database_has_it_although_others_were_in
     driver.give(listed(driver, {**REAL, "node-3": host_of("node-3")}))
 
     assert only_claim(driver.ask()).node == "node-3"
+
+
+def test_a_new_node_is_looked_for_at_once_and_selectable_before_any_decision() -> None:
+    driver = driver_of_two()
+
+    [search] = of_kind(ef.RefreshNode, driver.hear(snapshot("node-3", vcpus=8, free_mb=8192)))
+    assert (search.cell, search.node) == ("", "node-3")
+    assert driver.table.freshness("node-3") is Freshness.STALE
+
+    driver.give(node_read("node-3"))
+    assert driver.table.freshness("node-3") is Freshness.FRESH
+
+
+def test_a_node_of_another_cell_is_that_cells() -> None:
+    """Otherwise claims for it would go to the host that has named it first."""
+    driver = driver_of_two()
+    driver.hear(replace(snapshot("node-3"), host=EVIL))
+
+    driver.give(node_read("node-3", cell="cell-2"))
+
+    known = driver.core.nodes.get("node-3")
+    assert known is not None
+    assert (known.cell, known.host) == ("cell-2", host_of("node-3"))
+    assert driver.table.freshness("node-3") is Freshness.PROVISIONAL
+
+
+def test_phantoms_are_looked_for_a_few_times_only() -> None:
+    driver = driver_of_two()
+
+    effects = driver.hear(*(phantom(number) for number in range(100)))
+
+    assert len(of_kind(ef.RefreshNode, effects)) == PER_HOST_MAX
