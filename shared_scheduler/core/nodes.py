@@ -45,7 +45,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
-from shared_scheduler.core.effects import NodeChange, RecordNode, Send
+from shared_scheduler.core.effects import NodeChange, RecordNode, RefreshNode, Send
 from shared_scheduler.core.events import NodeRead, NodesGone, NodesListed
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.second_agents import SecondAgents
@@ -327,6 +327,8 @@ class Nodes:
             self.counters["messages_of_too_many_nodes"] += 1
             return None
         self._unlisted_nodes.add(message.node, host)
+        if cell in self._listed_cells:  # the row is stale until the database has shown the node
+            step.emit(RefreshNode("", message.node, "only messages name it", cause=step.cause))
         return self._add(cell, message.node, step.now)
 
     def _add(self, cell: str, node: str, now: float) -> Node:
@@ -480,7 +482,7 @@ class Nodes:
 
     def read(self, step: Step, event: NodeRead) -> None:
         """Update a row from the databases and Placement, if no agent reports for the node."""
-        known = self._nodes.get(event.node) or self._add_listed(event, step.now)
+        known = self._node_of(event, step.now)
         if known is None:
             self.counters["rows_of_too_many_nodes"] += 1
             return
@@ -500,6 +502,14 @@ class Nodes:
         known.window.forget(step.now)
         self._show(known)
         step.report(RowRead(known.node, event.read_at_s))
+
+    def _node_of(self, event: NodeRead, now: float) -> Node | None:
+        """The node of a read, added if need be.  Its cell is that of the database, whichever agent has named it."""
+        known = self._nodes.get(event.node)
+        if known is not None and known.cell != event.cell and not known.is_listed:
+            self._forget(known.node)
+            known = None
+        return known or self._add_listed(event, now)
 
     def listed(self, step: Step, event: NodesListed) -> frozenset[str]:
         """Take the hosts of nodes from the database.  Returns the nodes of the cell that it does not have."""

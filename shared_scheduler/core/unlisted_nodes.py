@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes that only messages name.
 
-A new agent reports before the scheduler has read the database, so its messages are used, and the next decision reads
-the database first.  A compromised host may name nodes that do not exist, which would take memory and the columns of
-traits and resource classes, and make each decision read.  Therefore, once the database of the cell was read:
+A new agent reports before the scheduler has read the database, so its messages are used.  The node is looked for in the
+databases at once, and the next decision reads them first.  A compromised host may name nodes that do not exist, which
+would take memory and the columns of traits and resource classes, and make each decision read.  Therefore, once the
+database of the cell was read:
 
 - a host has at most ``PER_HOST_MAX`` of them, and all hosts together ``UNLISTED_NODES_MAX``;
 - a host of which the database did not have one names no other for ``PAUSE_S``.  If the node exists, the database

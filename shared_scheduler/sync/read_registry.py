@@ -159,7 +159,7 @@ SOURCES = (
         NODE, "record, instances and provider tree of one node without an agent", ReadFrom.CELL_AND_PLACEMENT,
         ReadKey.NODE, "2 queries, 2 calls (5 a provider that changed)", None, "",
         "a source that found a change; a suspect row; an agent that falls silent (the first 100 at once, others 20 a "
-        "second); a message of nova-compute", lane=NODES,
+        "second); a message of nova-compute; a node that only its agent has named", lane=NODES,
     ),
     Source(
         REPORTED, "nodes that nova-compute has reported since the last read: those without an agent are read, twice, "
