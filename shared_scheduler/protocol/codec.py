@@ -139,29 +139,33 @@ def one_of(choices: type[StrEnum]) -> Convert:
     return check
 
 
-def repeated(check: Convert) -> Convert:
-    """Like ``check``, for texts that recur in every message: equal texts are one object, which is checked once.
+class CheckedTexts(Memo[Any, str]):
+    """Texts that recur in every message: ``texts[value]`` checks a text once, and equal texts are one object.
 
-    A dictionary lookup of such a text is faster, because its hash is cached and it is identical to the key.
+    A dictionary lookup of such a text is faster, because its hash is cached and it is identical to the key.  A value
+    that was not found is checked like any other; one that has no hash is a TypeError.
     """
-    known: Memo[Any, Any] = Memo(limits.REPEATED_TEXTS_MAX)
 
-    def same(value: Any) -> Any:
-        found = known.get(value) if type(value) is str else None
-        if found is None:
-            found = check(value)
-            known.learn(found, found)
-        return found
+    __slots__ = ("check",)
 
-    return same
+    def __init__(self, check: Convert) -> None:
+        super().__init__(limits.REPEATED_TEXTS_MAX)
+        self.check = check
+
+    def __missing__(self, value: Any) -> str:
+        found = str(self.check(value))
+        return self.learn(found, found)
+
+    def of(self, value: Any) -> str:
+        """``texts[value]``, for a value that may have no hash."""
+        return self[value] if type(value) is str else cast(str, self.check(value))
 
 
 identifier = text(limits.ID_MAX_CHARS)
-leaf_name = repeated(text(limits.LEAF_NAME_MAX_CHARS))
-resource_class = repeated(text(limits.RESOURCE_CLASS_MAX_CHARS))
+leaf_names = CheckedTexts(text(limits.LEAF_NAME_MAX_CHARS))
+resource_classes = CheckedTexts(text(limits.RESOURCE_CLASS_MAX_CHARS))
 amount = integer(0, limits.AMOUNT_MAX)
-#: the group of a consumer, empty for none
-_group_id = repeated(text(limits.ID_MAX_CHARS, chars_min=0))
+_groups = CheckedTexts(text(limits.ID_MAX_CHARS, chars_min=0))
 #: the generation of a consumer, 0 if it is not known
 _generation = integer(0, limits.COUNT_MAX)
 
@@ -219,18 +223,17 @@ def _leaf_container(value: Any, depth: int) -> Leaf:
     if len(value) > limits.CONTAINER_LENGTH_MAX:
         raise FieldError(f"{len(value)} entries, but at most {limits.CONTAINER_LENGTH_MAX} are allowed")
     if type(value) is dict:
-        return {leaf_name(key): leaf(item, depth + 1) for key, item in value.items()}
+        return {leaf_names[key]: leaf(item, depth + 1) for key, item in value.items()}
     return [leaf(item, depth + 1) for item in value]
 
 
 def leaves(value: Any) -> dict[str, Leaf]:
     """leaf name -> value, None if the leaf was removed."""
     found = mapping(value, limits.LEAVES_PER_NODE_MAX)
-    least, most = limits.INTEGER_MIN, limits.INTEGER_MAX
+    names, least, most = leaf_names, limits.INTEGER_MIN, limits.INTEGER_MAX
     # most values are small integers, which need no call
     return {
-        leaf_name(name): item if type(item) is int and least <= item <= most else leaf(item)
-        for name, item in found.items()
+        names[name]: item if type(item) is int and least <= item <= most else leaf(item) for name, item in found.items()
     }
 
 
@@ -239,8 +242,13 @@ def leaves(value: Any) -> dict[str, Leaf]:
 
 def allocations(value: Any) -> Allocations:
     """provider uuid -> resource class -> amount."""
+    names, most = resource_classes, limits.AMOUNT_MAX
+    # most amounts are small, which need no call
     return {
-        identifier(provider): {resource_class(name): amount(used) for name, used in mapping(amounts).items()}
+        identifier(provider): {
+            names[name]: used if type(used) is int and 0 <= used <= most else amount(used)
+            for name, used in mapping(amounts).items()
+        }
         for provider, amounts in mapping(value).items()
     }
 
@@ -248,7 +256,7 @@ def allocations(value: Any) -> Allocations:
 def read_consumer(value: Any) -> Consumer:
     """``[allocations, member, group, generation, whole]``; an older sender, or one that has no more, sends fewer."""
     fields = list_of(value, 2)
-    group = _group_id(fields[2]) if len(fields) > 2 else ""
+    group = _groups.of(fields[2]) if len(fields) > 2 else ""
     generation = _generation(fields[3]) if len(fields) > 3 else 0
     whole = flag(fields[4]) if len(fields) > 4 else False
     # of an unknown generation, nobody knows what is the whole
@@ -261,8 +269,8 @@ def write_consumer(value: Any) -> list[Any]:
         raise FieldError(f"a consumer was expected, not {kind_of(value)}")
     plain = [allocations(value.allocations), flag(value.member)]
     if value.generation:
-        return [*plain, _group_id(value.group), _generation(value.generation), flag(value.whole)]
-    return [*plain, _group_id(value.group)] if value.group else plain
+        return [*plain, _groups.of(value.group), _generation(value.generation), flag(value.whole)]
+    return [*plain, _groups.of(value.group)] if value.group else plain
 
 
 def read_group(value: Any) -> ClaimGroup | None:

@@ -377,7 +377,7 @@ def _set_or_drop(published: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _checked_leaf(name: Any, value: Any) -> Leaf:
-    codec.leaf_name(name)
+    codec.leaf_names.of(name)
     return codec.leaf(value)
 
 

@@ -259,6 +259,30 @@ def test_no_allocations_are_the_whole_of_an_unknown_generation() -> None:
     assert codec.read_consumer(codec.write_consumer(found)) == found
 
 
+@pytest.mark.parametrize("group", [["g"], {"g": 1}, 7, "g" * (limits.ID_MAX_CHARS + 1)], ids=codec.kind_of)
+def test_a_group_that_is_no_short_text_is_refused(group: Any) -> None:
+    row = row_of(Increment(NODE, EPOCH, 1, consumers={"c": Consumer({}, True)}))
+    row[6]["c"].append(group)
+    with pytest.raises(MalformedMessage, match=r"Increment\.consumers: (a text was expected|65 characters)"):
+        decode(msgpack.packb(row))
+
+
+def test_a_repeated_text_is_the_same_plain_object_each_time() -> None:
+    texts = codec.CheckedTexts(codec.text(20))
+    first = texts[GroupPolicy.AFFINITY]
+    assert type(first) is str and first == "affinity"
+    assert texts["".join(["affi", "nity"])] is first
+
+
+@pytest.mark.parametrize("value", ["", "x" * 21, "a\nb", 7, True, None, b"x"])
+def test_a_text_that_is_not_valid_is_not_remembered(value: Any) -> None:
+    texts = codec.CheckedTexts(codec.text(20))
+    for _ in range(2):
+        with pytest.raises(codec.FieldError):
+            texts[value]
+    assert not texts
+
+
 def test_a_generation_is_not_part_of_the_digest() -> None:
     known = Consumer(ALLOCATIONS, True, "group", 3, True)
     assert consumer_hash(SERVER, known) == consumer_hash(SERVER, Consumer(ALLOCATIONS, True, "group"))
