@@ -13,7 +13,7 @@ from shared_scheduler.records.amounts import NO_ROOM, amount, short_by, unit_of
 from shared_scheduler.records.reason_names import FILTERED, told, told_code, told_outcome
 from shared_scheduler.records.short_names import server_of, short_names
 from shared_scheduler.records.store import AGENT, BUILD, COMPARISON, DECISION, NODE, Record
-from shared_scheduler.records.told_reasons import named_hosts, told_reasons
+from shared_scheduler.records.told_reasons import named_hosts, told_reasons, weighed_in
 
 #: how the sentence begins that a record tells nothing of a host
 UNNAMED = "this record does not name"
@@ -220,11 +220,6 @@ def _ranked(counts: Mapping[str, Any], host: str) -> Iterator[str]:
         is_behind = bool(best) and weight_number(chosen["weight"]) != weights[0]
         behind = f"; {best[0]['host']} was the first with {weight_text(best[0])}" if is_behind else ""
         yield f"passed and was chosen, by weight {weight_text(chosen)} ({state_at(chosen)}){behind}"
-
-
-def weighed_in(counts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The hosts of a decision whose weights are recorded: the best ones, and the chosen one if it is none of these."""
-    return [*counts.get("best", ()), *([counts["chosen"]] if "chosen" in counts else [])]
 
 
 def weight_text(weighed: Mapping[str, Any]) -> str:

@@ -19,7 +19,6 @@ from shared_scheduler.answers.host_facts import (
     origin,
     outcome_parts,
     tries_after,
-    weighed_in,
     weight_number,
     why_not,
 )
@@ -39,7 +38,7 @@ from shared_scheduler.records.reason_names import FILTERED, told_code
 from shared_scheduler.records.short_names import server_of, short_names
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NODE, PLACED
 from shared_scheduler.records.story import hosts_by_end
-from shared_scheduler.records.told_reasons import WRITTEN, told_decisions, told_text
+from shared_scheduler.records.told_reasons import WRITTEN, told_decisions, told_text, weighed_in
 
 #: Rows of the tables of hosts, and of reasons.
 HOSTS_SHOWN, REASONS_SHOWN, FAILED_SHOWN = 12, 20, 8

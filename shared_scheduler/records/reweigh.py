@@ -32,6 +32,7 @@ from shared_scheduler.decision.weighers import NATIVE_WEIGHERS
 from shared_scheduler.records.errors import CannotReplayError
 from shared_scheduler.records.record_file import DAMAGED
 from shared_scheduler.records.store import PLACED, Record
+from shared_scheduler.records.told_reasons import weighed_in
 
 #: the verdicts
 SAME, DIFFERS, CANNOT = "same", "differs", "cannot"
@@ -130,8 +131,7 @@ def _check_filters(counts: Mapping[str, Any], before: Mapping[str, Any], after: 
 def _heaviest(
     counts: Mapping[str, Any], host: str, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> tuple[str, str]:
-    best = counts["best"]
-    known = [*best, *([counts["chosen"]] if "chosen" in counts else [])]
+    best, known = counts["best"], weighed_in(counts)
     pairs = dict(_multipliers(known, before, after))
     weights = {one["host"]: sum(one["shares"].get(name, 0.0) / old * new for name, (old, new) in pairs.items())
                for one in known}  # fmt: skip

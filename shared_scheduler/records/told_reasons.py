@@ -28,6 +28,11 @@ def named_hosts(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [*record.get("near", ()), *record.get("rejected", ())]
 
 
+def weighed_in(counts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The hosts of a decision whose weights are recorded: the best ones, and the chosen one if it is none of these."""
+    return [*counts.get("best", ()), *([counts["chosen"]] if "chosen" in counts else [])]
+
+
 def told_reasons(record: Mapping[str, Any]) -> dict[str, int]:
     """The reasons of the last decision of a record -> hosts."""
     reasons = record.get("reasons", {})
