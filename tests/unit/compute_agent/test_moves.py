@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent holds during and after moves of its instances, also if Placement answers late."""
+
+from __future__ import annotations
+
+from compute_agent import events as ev
+from compute_agent.effects import ReadAllocations
+from compute_agent.events import Member
+from shared_scheduler.protocol.messages import Verdict
+from tests.unit.compute_agent.core_node import Node, said
+from tests.unit.compute_agent.node_facts import NODE, claim, report
+
+
+def vcpus_of(node: Node) -> dict[str, int]:
+    """Consumer -> VCPU, as the agent would publish them."""
+    told = node.core.ledger.consumers()
+    return {uuid: one.allocations.get(NODE, {}).get("VCPU", 0) for uuid, one in told.items()}
+
+
+# -- late answers
+
+
+def test_a_read_that_began_before_a_build_failed_does_not_end_the_watch() -> None:
+    # given a read of Placement that takes long
+    node = Node()
+    node.start()
+    node.pass_s(1.0)
+    node.core.allocations.ask(node.now)
+    effects = node.core.step(ev.Tick(), node.now)
+    assert any(isinstance(one, ReadAllocations) for one in effects)
+    began_s = node.now
+    # when an instance is claimed, built and fails meanwhile
+    node.now += 0.1
+    assert said(node.core.step(ev.MessagesArrived((claim("c1", "vm-1"),), node.now), node.now), Verdict)[0].accepted
+    node.now += 0.1
+    node.core.step(report({"vm-1": Member()}), node.now)
+    node.now += 0.1
+    node.core.step(report({"vm-1": None}, complete=False), node.now)
+    node.tell(ev.AllocationsRead({}, began_s))
+    # and nova-compute needs a second to delete its allocation
+    node.allocations = {"vm-1": {NODE: {"VCPU": 1, "MEMORY_MB": 256}}}
+    node.pass_s(1.0)
+    node.allocations = {}
+    # then the agent sees it soon
+    node.pass_s(5.0)
+    assert vcpus_of(node) == {}
