@@ -311,7 +311,7 @@ class AgentCore:
             now,
         )
         self.allocations.finished(now)
-        again_s = self._pending_deallocations.note_read(event.consumers, now)
+        again_s = self._pending_deallocations.note_read(self.ledger.mirror.known, now)
         if again_s is not None:
             self.allocations.ask(again_s, self._cause)
         if self._reported:

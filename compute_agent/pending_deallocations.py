@@ -59,7 +59,10 @@ class PendingDeallocations:
         return now + self.first_s
 
     def note_read(self, held: Container[str], now: float) -> float | None:
-        """Take a finished read: ``held`` still have allocations.  Return when to read again, or None."""
+        """Take a finished read: ``held`` still have allocations, or got them after the read began.
+
+        Return when to read again, or None.
+        """
         for key, planned in self._next_reads.items():
             if key not in held and now >= planned.due_s:
                 self._learn(planned.number)
