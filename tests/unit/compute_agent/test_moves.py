@@ -44,3 +44,35 @@ def test_a_read_that_began_before_a_build_failed_does_not_end_the_watch() -> Non
     # then the agent sees it soon
     node.pass_s(5.0)
     assert vcpus_of(node) == {}
+
+
+# -- moves that no claim has announced
+
+
+def test_an_alternate_on_the_same_host_is_read_when_it_begins() -> None:
+    # given an instance, and a resize that another host has refused
+    node = Node(vcpus=8)
+    node.allocations = {"vm-1": {NODE: {"VCPU": 2}}}
+    node.start(report({"vm-1": Member()}))
+    node.pass_s(10.0)
+    # when nova-conductor has written an alternate, which is the host of the instance
+    node.allocations = {"m-1": {NODE: {"VCPU": 2}}, "vm-1": {NODE: {"VCPU": 4}}}
+    node.tell(ev.ClaimBegun("vm-1"))
+    node.tell(report({"vm-1": Member(instance=True, migration="m-1")}, complete=False))
+    # then both are counted
+    node.pass_s(1.0)
+    assert vcpus_of(node) == {"m-1": 2, "vm-1": 4}
+
+
+def test_the_allocation_of_a_move_is_read_when_the_source_counts_it() -> None:
+    # given an instance
+    node = Node()
+    node.allocations = {"vm-1": {NODE: {"VCPU": 2}}}
+    node.start(report({"vm-1": Member()}))
+    node.pass_s(10.0)
+    # when it leaves for another host, and its migration holds what it held
+    node.allocations = {"m-1": {NODE: {"VCPU": 2}}}
+    node.tell(report({"vm-1": Member(instance=True, migration="m-1")}, complete=False))
+    # then the agent names the migration as the holder
+    node.pass_s(1.0)
+    assert vcpus_of(node) == {"m-1": 2, "vm-1": 0}
