@@ -236,8 +236,8 @@ class AgentCore:
 
     def _membership_changed(self, consumer: str, before: ev.Member | None, now: float) -> None:
         after = self.ledger.members.get(consumer)
-        if after is not None and not self.ledger.holds_something(consumer):
-            self.allocations.ask(now, self._cause)  # placed without a claim: the agent does not know its allocation yet
+        if after is not None and self._is_unread(consumer, before, after):
+            self.allocations.ask(now, self._cause)
         if before is None:
             return
         if before.instance and (after is None or not after.instance):
@@ -245,6 +245,12 @@ class AgentCore:
         if before.migration and (after is None or after.migration != before.migration):
             self._expect_gone(before.migration, now)
             self._expect_gone(consumer, now)
+
+    def _is_unread(self, consumer: str, before: ev.Member | None, after: ev.Member) -> bool:
+        """Whether it was placed without a claim, or has begun to move: then its migration holds what it had here."""
+        moves = before is not None and before.instance and after.migration not in ("", before.migration)
+        holds = self.ledger.holds_something
+        return not holds(consumer) or (moves and not holds(after.migration))
 
     def _expect_unexplained_gone(self, consumers: Iterable[str], now: float) -> None:
         """Watch consumers whose end is not reported: migrations, and allocations written without a claim."""
