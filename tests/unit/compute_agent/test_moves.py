@@ -76,3 +76,27 @@ def test_the_allocation_of_a_move_is_read_when_the_source_counts_it() -> None:
     # then the agent names the migration as the holder
     node.pass_s(1.0)
     assert vcpus_of(node) == {"m-1": 2, "vm-1": 0}
+
+
+# -- moves to the same host that the tap has missed
+
+
+def test_a_move_to_the_same_host_that_nobody_has_reported_ends_with_its_migration() -> None:
+    # given a resize to the same host, which its migration shows in Placement
+    node, here, asked = Node(vcpus=8), report({"vm-1": Member()}), claim("c1", "vm-1", vcpus=4)
+    node.allocations = {"m-1": {NODE: {"VCPU": 2}}}
+    node.start(here)
+    node.pass_s(1.0)
+    assert said(node.send(asked), Verdict)[0].accepted
+    node.allocations |= {"vm-1": asked.allocations}
+    node.pass_s(60.0)
+    assert node.core.ledger.pending
+    # when it begins and is confirmed while no report of nova-compute arrives
+    node.tell(ev.TrackerLost("its socket closed"))
+    node.pass_s(60.0)
+    del node.allocations["m-1"]
+    node.tell(ev.TrackerConnected("tap"), report({"vm-1": Member()}, vcpus_used=4))
+    node.pass_s(30.0)
+    # then it is counted once
+    assert not node.core.ledger.pending
+    assert node.core.ledger.leaves["cn.vcpus_used"] == 4
