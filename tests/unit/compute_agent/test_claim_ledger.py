@@ -219,11 +219,29 @@ class TestEndings:
         book.judge(asked, 10.0)
         standing = {"vm-1": asked.allocations}
 
-        # when the resize that it may be for has not come for as long as one may wait
+        # when the resize that it may be for has not come for as long as one may wait, and some migration is here
+        standing["migration"] = {NODE: {"MEMORY_MB": 256}}
         for moment in (11.0, 10.0 + SETTLED_AFTER_S - 1):
             assert book.reported(here, moment) == []
             assert book.allocations_read(standing, moment, CHECK_AFTER_S) == []
         endings = book.allocations_read(standing, 10.0 + SETTLED_AFTER_S, CHECK_AFTER_S)
+
+        # then it is counted once
+        assert [one.how for one in endings] == [ClaimEnd.TAKEN_OVER]
+        assert (vcpus_used(book), book.leaves["cn.vcpus_used"]) == (1, 1)
+
+    def test_a_late_claim_ends_soon_where_no_migration_waits(self) -> None:
+        # given an instance, and a claim for it that arrives late
+        book = ledger()
+        asked = claim("c1", "vm-1")
+        here = report({"vm-1": Member()}, vcpus_used=1)
+        book.reported(here, 1.0)
+        book.judge(asked, 10.0)
+
+        # when Placement shows no other consumer, whatever it shows before a check is due
+        standing = {"vm-1": asked.allocations}
+        assert book.allocations_read(standing, 10.0 + CHECK_AFTER_S - 1, CHECK_AFTER_S) == []
+        endings = book.allocations_read(standing, 10.0 + CHECK_AFTER_S, CHECK_AFTER_S)
 
         # then it is counted once
         assert [one.how for one in endings] == [ClaimEnd.TAKEN_OVER]

@@ -228,7 +228,7 @@ def test_a_resize_to_the_same_host_waits_as_long_as_nova_compute_is_down() -> No
     node.start(here)
     node.pass_s(1)
     assert said(node.send(asked), Verdict)[0].accepted
-    node.allocations = {"vm-1": asked.allocations}
+    node.allocations = {"vm-1": asked.allocations, "m-1": {NODE: {"VCPU": 1}}}
     node.pass_s(60)
     # when nova-compute goes away before it has begun, and its queue waits for longer than any resize takes
     node.tell(ev.TrackerLost("its process ended"))
@@ -258,9 +258,9 @@ def test_a_report_before_the_audit_says_nothing_about_a_resize_to_the_same_host(
 
 
 def test_a_late_claim_ends_although_nova_compute_was_down_meanwhile() -> None:
-    # given an instance, and a claim for it that arrives late
+    # given an instance, a claim for it that arrives late, and the migration of another one
     node, here, asked = Node(), report({"vm-1": Member()}), claim("c1", "vm-1")
-    node.allocations = {"vm-1": asked.allocations}
+    node.allocations = {"vm-1": asked.allocations, "m-1": {NODE: {"VCPU": 1}}}
     node.start(here)
     node.pass_s(1)
     assert said(node.send(asked), Verdict)[0].accepted
