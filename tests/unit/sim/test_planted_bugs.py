@@ -273,7 +273,11 @@ def moving_members_plans() -> Iterator[RunPlan]:
 
 def yielding_plans() -> Iterator[RunPlan]:
     """First members of a soft group yield to each other, and to one on the host of an agent that was late."""
-    yield from map(drawn, (84, 13))
+    policies = (GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY)
+    plan = drawn(84)
+    load = replace(plan.workload, grouped=0.9, policies=policies, migrations_per_s=0.0, topologies=0.0)
+    yield replace(plan, seed=4, swarm=False, workload=load)
+    yield drawn(13)
 
 
 def broken_seeds_plans() -> Iterator[RunPlan]:
