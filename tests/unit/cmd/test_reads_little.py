@@ -176,6 +176,30 @@ def test_ends_that_were_stored_late_do_not_hide_a_newer_one(tmp_path: Path) -> N
     assert [(one["kind"], one["instances"]) for one in found] == [(kind, [server(3)]) for kind in ("decision", "build")]
 
 
+class BusyStore(JsonLines):
+    """While it is read, a server is placed and its build ends."""
+
+    def __init__(self, path: Path, more: list[dict[str, Any]]) -> None:
+        super().__init__(path)
+        self._more = more
+
+    def last(self, count: int, wanted: RecordConditions) -> list[Record]:
+        found = super().last(count, wanted)
+        more, self._more = self._more, []
+        self.write(more)
+        return found
+
+
+def test_an_end_that_is_stored_while_a_project_is_read_is_not_told_without_its_decision(tmp_path: Path) -> None:
+    new = [placed(server(2), 2, BEGIN_S + 1, "c1") | {"project_id": "demo"}, build("c1", BEGIN_S + 2, server(2), "")]
+    store = BusyStore(tmp_path / "r", new)
+    store.write([placed(server(1), 1, BEGIN_S, "c1") | {"project_id": "demo"}])
+
+    found = from_records.last(store, 2, RecordConditions(project="demo"))
+
+    assert [(one["kind"], one["instances"]) for one in found] == [(kind, [server(2)]) for kind in ("decision", "build")]
+
+
 def test_a_few_records_of_a_project_take_few_records(tmp_path: Path, read: list[int]) -> None:
     store = JsonLines(tmp_path / "r")
     store.write([one for number in range(600) for one in (
