@@ -114,7 +114,8 @@ def last(store: Store, count: int, wanted: RecordConditions) -> list[RecordEntry
     found = store.last(count, wanted)
     if wanted.project and wanted.kind in ("", BUILD):
         part = replace(wanted, since_s=_newer_since_s(found, wanted)) if 0 < count == len(found) else wanted
-        found = [record for _, record in in_order([*found, *_ends_without_ids(store, part)])]
+        if ends := _ends_without_ids(store, part):  # their decisions may have been stored since
+            found = [record for _, record in in_order([*store.last(count, wanted), *ends])]
     return cast(list[RecordEntry], found[-count:])
 
 
