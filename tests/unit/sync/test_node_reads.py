@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shared_scheduler.core.effects import RefreshNode
 from shared_scheduler.core.events import AggregateFacts, NodeNotFound, NodeRead, NodesGone, ServicesRead
 from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.placement.mirror import PlacementMirror, Tree
@@ -17,6 +18,7 @@ from shared_scheduler.sync.node_reads import NodeReads, node_read, read_node, wi
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World
 from tests.unit.sync.nova_databases import NovaDatabases
+from tests.unit.sync.one_cell import Site
 
 
 @pytest.fixture
@@ -129,6 +131,58 @@ def test_a_cell_that_cannot_be_read_hides_no_node_of_another_one(
     # and whether there is one that was not found, nobody knows
     with pytest.raises(DatabaseError):
         reader.read("no-such-node", "")
+
+
+@pytest.fixture
+def site(nova: NovaDatabases, world: World) -> Site:
+    """With a second cell, whose database has been away for a while."""
+    site = Site(nova, world, 0)
+    away = Cell("away", "away", "sqlite:////no/such/file", "")
+    site.sync.use((site.cell.database.cell, away))
+    site.now_s += 10.0
+    site.poll()
+    return site
+
+
+def test_a_request_does_not_wait_for_a_cell_that_is_away_because_of_a_provider_without_a_node(site: Site) -> None:
+    for _ in range(3):
+        site.now_s += 1.0
+        site.sync.submit(RefreshNode("", "no-such-node", "Placement says that it fits", cause="req-1"))
+        assert NodeNotFound("no-such-node", site.now_s) in site.poll()
+
+
+def test_a_request_does_not_wait_for_a_node_of_a_cell_that_is_away(site: Site) -> None:
+    for _ in range(3):
+        site.now_s += 1.0
+        site.heard.clear()
+        site.sync.submit(RefreshNode("away", "node", "Placement says that it fits", cause="req-1"))
+        assert [(one.node, one.read_at_s) for one in site.heard] == [("node", site.now_s)]
+
+
+def test_a_node_is_found_in_its_cell_when_that_answers_again(
+    nova: NovaDatabases, world: World, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = nova.compute("cmp-1", world.provider())
+    site.sync.submit(RefreshNode("", own, "Placement says that it fits", cause="req-1"))
+    assert [one.node for one in site.poll() if isinstance(one, NodeRead)] == [own]
+    # given that its cell is away too
+    monkeypatch.setattr(site.cell.database, "rows", unreadable)
+    site.now_s += 10.0
+    site.poll()
+    site.sync.submit(RefreshNode("", own, "Placement says that it fits", cause="req-2"))
+    assert NodeNotFound(own, site.now_s) in site.poll()
+    # when it answers again
+    monkeypatch.undo()
+    for _ in range(3):
+        site.now_s += 10.0
+        site.poll()
+    # then the next search finds the node
+    site.sync.submit(RefreshNode("", own, "Placement says that it fits", cause="req-3"))
+    assert [one.node for one in site.poll() if isinstance(one, NodeRead)] == [own]
+
+
+def unreadable(_query: object) -> list[Any]:
+    raise DatabaseError("no answer")
 
 
 def test_a_node_whose_agent_has_reported_is_not_read(
