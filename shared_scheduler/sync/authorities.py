@@ -47,9 +47,9 @@ class Authorities:
         """Whether all authorities that a read needs are expected to answer."""
         if not self._failed_s and not self._in_flight:  # the common case; each decision calls this
             return True
-        return not any(self._is_away(name, now) for name in flight.authorities)
+        return not any(self.is_away(name, now) for name in flight.authorities)
 
-    def _is_away(self, name: str, now: float) -> bool:
+    def is_away(self, name: str, now: float) -> bool:
         """Whether it failed recently without an answer since, or its read takes longer than a decision should wait."""
         if now - self._failed_s.get(name, float("-inf")) < RETRY_MOST_S:
             return True

@@ -30,6 +30,11 @@ class ReadRequest:
         return self.source, self.key
 
 
+def authority_of(cell: str) -> str:
+    """The name of the database of a cell as an authority."""
+    return f"cell {cell}"
+
+
 class Flight:
     """At most one read in flight; callers that arrive meanwhile share the next one.  Guarded by the revalidator's lock.
 
@@ -66,11 +71,11 @@ class Flight:
         """The authorities that this read needs.  The outcome of the read is evidence about the first one only."""
         match self.source.authority:
             case ReadFrom.CELL:
-                return (f"cell {self.key[0]}",)
+                return (authority_of(self.key[0]),)
             case ReadFrom.PLACEMENT:
                 return (ReadFrom.PLACEMENT,)
             case ReadFrom.CELL_AND_PLACEMENT:
-                return (f"nodes of cell {self.key[0]}", f"cell {self.key[0]}", ReadFrom.PLACEMENT)
+                return (f"nodes of cell {self.key[0]}", authority_of(self.key[0]), ReadFrom.PLACEMENT)
         return (self.source.name,)
 
     @property

@@ -32,10 +32,13 @@ class NodeReads:
         mirror: PlacementMirror,
         cells: Callable[[], Mapping[str, CellReads]],
         agent_speaks_for: Callable[[str], bool],
+        is_away: Callable[[str], bool],
     ) -> None:
+        """``is_away``: whether the database of a cell is known not to answer; it is not searched then."""
         self._mirror = mirror
         self._cells = cells
         self._agent_speaks_for = agent_speaks_for
+        self._is_away = is_away
 
     def node(self, key: Key, began_s: float) -> Iterator[NodeRead | NodesGone | NodeNotFound | ServicesRead]:
         """``key``: cell and node; if the cell is empty, it is searched for."""
@@ -56,7 +59,7 @@ class NodeReads:
     def _new(self, node: str, began_s: float) -> Iterator[NodeRead | NodeNotFound | ServicesRead]:
         """A node that is not known yet: finds its cell, and yields its service first."""
         unread: DatabaseError | None = None
-        for reads in self._cells().values():
+        for reads in [reads for uuid, reads in self._cells().items() if not self._is_away(uuid)]:
             try:
                 found = self._with_service(reads, node, began_s)
             except DatabaseError as error:

@@ -29,7 +29,7 @@ from shared_scheduler.sync import cost
 from shared_scheduler.sync.authorities import Authorities
 from shared_scheduler.sync.cost import Cost
 from shared_scheduler.sync.databases import DatabaseError
-from shared_scheduler.sync.flight import Flight, Key, Place, ReadRequest
+from shared_scheduler.sync.flight import Flight, Key, Place, ReadRequest, authority_of
 from shared_scheduler.sync.lane import Lane
 from shared_scheduler.sync.read_registry import LANES, NODE, QUESTIONS, SOURCES, WIDE, ReadKey, Source
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
@@ -321,6 +321,11 @@ class Revalidator:
         return " ".join((flight.source.name, *flight.key[:1]))
 
     # -- reports
+
+    def is_away(self, cell: str) -> bool:
+        """Whether the database of a cell is known not to answer."""
+        with self._lock:
+            return self._authorities.is_away(authority_of(cell), self._clock())
 
     def due(self, source: str) -> int:
         """The number of keys of a source that are due by now."""

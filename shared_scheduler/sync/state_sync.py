@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from random import Random
 
 from shared_scheduler.core.effects import ReadBuild, RefreshNode
-from shared_scheduler.core.events import AggregatesRead, Event, NodeContradicted
+from shared_scheduler.core.events import AggregatesRead, Event, NodeContradicted, NodeNotFound
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.mirror import PlacementMirror
@@ -83,7 +83,7 @@ class StateSync:
             submit, clock, self._rng, sources=sources, threads={registry.QUESTIONS: question_threads}
         )
         self.decision_reads = DecisionReads(self.revalidator, self.fleet, clock)
-        self._node_reads = NodeReads(mirror, lambda: self.fleet.cells, agent_speaks_for)
+        self._node_reads = NodeReads(mirror, lambda: self.fleet.cells, agent_speaks_for, self.revalidator.is_away)
         self._questions = QuestionReads(client, self.revalidator, submit, api.members_of, self._hosts_of)
         self.revalidator.provide(self._reads(PlacementReads(mirror, self.fleet), sweep))
 
@@ -159,13 +159,19 @@ class StateSync:
         """Request the read of one node or one build, or the answer to a question; never blocks."""
         match effect:
             case RefreshNode():
-                self.revalidator.request(ReadRequest(registry.NODE, (effect.cell, effect.node), effect.in_s))
+                self._refresh(effect)
             case ReadBuild(cell, server, age_s):
                 if (known := self.fleet.cells.get(cell)) is not None:
                     known.want_build(server, age_s)
                     self.revalidator.request(ReadRequest(registry.BUILDS, (cell,)))
             case _:
                 self._questions.submit(effect)
+
+    def _refresh(self, wanted: RefreshNode) -> None:
+        """Request the read of a node; no request waits for it while the database of its cell does not answer."""
+        self.revalidator.request(ReadRequest(registry.NODE, (wanted.cell, wanted.node), wanted.in_s))
+        if wanted.cell and self.revalidator.is_away(wanted.cell):
+            self._submit(NodeNotFound(wanted.node, self._clock(), cause=wanted.cause))
 
     def _hosts_of(self, cell: str, servers: Collection[str], undecided: bool) -> dict[str, str]:
         """:raises DatabaseError: when the database of the cell cannot be read"""
