@@ -252,6 +252,32 @@ def test_nodes_that_are_requested_together_are_read_side_by_side() -> None:
     assert was_read
 
 
+def test_a_cell_that_hangs_does_not_keep_the_nodes_of_another_one_from_being_read() -> None:
+    answer, quick = threading.Event(), threading.Event()
+
+    def read(key: Key, _: float) -> tuple[()]:
+        if key[0] == "hangs":
+            answer.wait()
+        else:
+            quick.set()
+        return ()
+
+    # given many nodes of a cell whose database hangs
+    sut = Revalidator(lambda event: None)
+    sut.provide({NODE: read})
+    sut.start()
+    for cell in ("hangs", "quick"):
+        sut.add_cell(cell)
+    for number in range(10):
+        sut.request(ReadRequest(NODE, ("hangs", f"node-{number}")))
+    # when a node of another cell is to be read
+    sut.request(ReadRequest(NODE, ("quick", "node")))
+    was_read = quick.wait(2.0)
+    answer.set()
+    sut.stop()
+    assert was_read
+
+
 def test_a_node_that_was_waited_for_is_forgotten_too() -> None:
     begun, answer = threading.Event(), threading.Event()
 
