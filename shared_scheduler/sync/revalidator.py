@@ -7,8 +7,9 @@
 - A failed read is repeated after a full-jitter wait that doubles.  Until it succeeds no caller waits for it, or for
   other reads of the same authority (``sync.authorities``), so an outage delays one request by a time-out, not every
   request.  It is logged once a minute.
-- Each authority and each cell has a lane of threads, so one that does not answer does not delay the others.  A thread
-  that has to wait for a key reads it itself if no thread does; a decision then waits for no thread switch.
+- Each authority and each cell has a lane of threads, so one that does not answer does not delay the others.  A cell has
+  a second one for its nodes, so that many of them do not delay its polls.  A thread that has to wait for a key reads it
+  itself if no thread does; a decision then waits for no thread switch.
 
 A read is a function that takes the key and the time at which it began, and yields events for the core and requests
 for further reads.  If it fails, the events that it yielded before stay valid.
@@ -31,7 +32,7 @@ from shared_scheduler.sync.cost import Cost
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import Flight, Key, Place, ReadRequest, authority_of
 from shared_scheduler.sync.lane import Lane
-from shared_scheduler.sync.read_registry import LANES, NODE, QUESTIONS, SOURCES, WIDE, ReadKey, Source
+from shared_scheduler.sync.read_registry import LANES, NODE, NODES, QUESTIONS, SOURCES, WIDE, ReadKey, Source
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -45,6 +46,11 @@ MAX_WAIT_S = 3.0
 JOIN_S = 12.0
 
 Read = Callable[[Key, float], Iterable[Event | ReadRequest]]
+
+
+def _nodes_of(cell: str) -> str:
+    """The name of the lane of the nodes of a cell."""
+    return f"{NODES} {cell}"
 
 
 class Revalidator:
@@ -89,27 +95,30 @@ class Revalidator:
 
     def add_cell(self, cell: str) -> None:
         """Begin to poll the sources of a cell."""
-        lane = Lane(f"cell-{cell}", self._lock, self._clock)
+        lanes = {cell: Lane(f"cell-{cell}", self._lock, self._clock)}
+        lanes[_nodes_of(cell)] = Lane(f"nodes-{cell}", self._lock, self._clock)
         with self._lock:
-            self._lanes[cell] = lane
+            self._lanes.update(lanes)
         self._add([name for name in self._reads if self.sources[name].key is ReadKey.CELL], (cell,))
         if self._started:
-            lane.start(self._work, 1)
+            self._start_lanes(lanes)
 
     def remove_cell(self, cell: str) -> None:
         """Stop polling a cell; returns when no thread reads it."""
         with self._lock:
-            lane = self._lanes.pop(cell)
-            lane.stop()
+            lanes = [self._lanes.pop(name) for name in (cell, _nodes_of(cell))]
             for place in [place for place in self._flights if place[1][:1] == (cell,)]:
                 self._authorities.forget(self._flights.pop(place))
-        lane.join(time.monotonic() + JOIN_S)
+        self._end_lanes(lanes, JOIN_S)
 
     def start(self) -> None:
         """Begin to poll and to serve requests; the first poll of each key is due within its interval."""
         self._started = True
-        for name, lane in list(self._lanes.items()):
-            lane.start(self._work, self._threads.get(name, 1))
+        self._start_lanes(dict(self._lanes))
+
+    def _start_lanes(self, lanes: Mapping[str, Lane]) -> None:
+        for name, lane in lanes.items():
+            lane.start(self._work, self._threads.get(name.partition(" ")[0], 1))
 
     def stop_polls(self) -> None:
         """End all threads except those that answer questions; waits for reads in flight as long as a decision would.
@@ -139,7 +148,8 @@ class Revalidator:
                     self._lane(flight).put(flight)
 
     def _lane(self, flight: Flight) -> Lane:
-        return self._lanes[flight.source.lane or flight.key[0]]
+        own = _nodes_of(flight.key[0]) if flight.source.name == NODE else ""
+        return self._lanes.get(own) or self._lanes[flight.source.lane or flight.key[0]]
 
     # -- who wants something read
 
