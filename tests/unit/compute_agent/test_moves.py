@@ -100,3 +100,21 @@ def test_a_move_to_the_same_host_that_nobody_has_reported_ends_with_its_migratio
     # then it is counted once
     assert not node.core.ledger.pending
     assert node.core.ledger.leaves["cn.vcpus_used"] == 4
+
+
+# -- live migrations, of which the tracker of the source tells nothing
+
+
+def test_a_long_live_migration_frees_its_source_soon_after_it_has_ended() -> None:
+    # given a live migration whose instance has been here for longer than the agent watches its migration
+    node = Node()
+    node.allocations = {"m-1": {NODE: {"VCPU": 2}}}
+    node.start(report({"vm-1": Member()}))
+    node.pass_s(600.0)
+    # when the instance has left, and nova-compute needs a second to delete the allocation of the migration
+    node.tell(report({"vm-1": None}, complete=False))
+    node.pass_s(1.0)
+    node.allocations = {}
+    # then the agent sees it soon
+    node.pass_s(5.0)
+    assert vcpus_of(node) == {}
