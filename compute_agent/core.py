@@ -242,6 +242,8 @@ class AgentCore:
             return
         if before.instance and (after is None or not after.instance):
             self._expect_gone(consumer, now)
+            if not self.ledger.holds_something(consumer):  # a migration that the tracker does not know held it
+                self._expect_unexplained_gone(self.ledger.mirror.known, now)
         if before.migration and (after is None or after.migration != before.migration):
             self._expect_gone(before.migration, now)
             self._expect_gone(consumer, now)
