@@ -176,6 +176,25 @@ def test_a_node_that_reported_is_read_twice_and_then_left_alone(nova: NovaDataba
     assert [poll.wishes("reported") for _ in range(4)] == [[own], [own], [], []]
 
 
+@pytest.mark.parametrize("before", [True, False], ids=["before the start", "later"])
+def test_a_report_by_a_clock_that_is_fast_does_not_hide_those_of_other_nodes(
+    nova: NovaDatabases, poll: Poll, before: bool
+) -> None:
+    own, _ = nova.node("cmp-1"), nova.node("cmp-2")
+    if not before:
+        poll.wishes("reported")
+    # given a report that a nova-conductor has written whose clock was an hour ahead
+    nova.change(models.ComputeNode, "cmp-2", updated_at=naive(nova.now + timedelta(hours=1)))
+    for ask in ("node_list", "reported", "reported", "reported"):
+        poll.wishes(ask)
+    # when another node reports, some seconds after the last read
+    nova.now += timedelta(seconds=4)
+    nova.change(models.ComputeNode, "cmp-1", updated_at=naive(nova.now))
+    nova.now += timedelta(seconds=4)
+    # then it is read, and the first one is not read for ever
+    assert [poll.wishes("reported") for _ in range(3)] == [[own], [own], []]
+
+
 def test_a_fleet_with_agents_everywhere_is_not_asked_for_changes(
     nova: NovaDatabases, poll: Poll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
