@@ -166,15 +166,16 @@ class CellReads:
 
     def reported(self) -> Iterator[ReadRequest]:
         """Nodes without an agent that nova-compute has reported since the last read, or the one before it."""
-        if self._since is None:
-            self._since = self.database.last_change()
+        now = self.database.now()  # a report that is later does not count: its writer's clock is fast
+        if self._since is None and (newest := self.database.last_change()) is not None:
+            self._since = min(newest, now)
         if self._since is None or all(map(self._agent_speaks_for, self.nodes)):
             return
         found = dict(self.database.nodes_changed_since(self._since - REPORTED_BEFORE))
         reported = {node for node, when in found.items() if self._reported.get(node) != when}
         yield from map(self._wanted, filter(self._is_silent, sorted(reported | self._reported_last)))
         self._reported_last, self._reported = reported, found
-        self._since = max(found.values(), default=self._since)
+        self._since = min(max(found.values(), default=self._since), now)
 
     def _is_silent(self, node: str) -> bool:
         return not self._agent_speaks_for(node)

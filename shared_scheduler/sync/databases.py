@@ -292,6 +292,10 @@ class CellDatabase(_Database):
         super().close()
         self._kept.close()
 
+    def now(self) -> datetime:
+        """The time of this machine, without a zone, as Nova's columns have theirs."""
+        return self._utcnow().replace(tzinfo=None)
+
     # -- services ----------------------------------------------------------------------------
 
     def services(self) -> tuple[ServiceFacts, ...]:
@@ -304,7 +308,7 @@ class CellDatabase(_Database):
 
         In a healthy cell it returns few rows, so it can be repeated every second.
         """
-        now = self._utcnow().replace(tzinfo=None)
+        now = self.now()
         stale = now - timedelta(seconds=self._service_down_time_s()) > _HEARD
         odd = sa.or_(_SERVICES.c.disabled == sa.true(), _SERVICES.c.forced_down == sa.true(), stale)
         if after_id is not None:
@@ -316,7 +320,7 @@ class CellDatabase(_Database):
     def accepting(self, hosts: Collection[str]) -> frozenset[str]:
         """Those of these hosts whose service is there, enabled and up: a small query by an index, for every request."""
         self._check_open()
-        now, grace = self._utcnow().replace(tzinfo=None), timedelta(seconds=self._service_down_time_s())
+        now, grace = self.now(), timedelta(seconds=self._service_down_time_s())
         heard = {"first": now - grace, "last": now + grace}
         with self._explained():
             parts = [self._kept.column(_ACCEPTING, {"hosts": part, **heard}) for part in _chunks(sorted(hosts))]
@@ -403,7 +407,7 @@ class CellDatabase(_Database):
 
         Uuid and last change, the newest first, at most ``limit``; or of ``server`` only.
         """
-        row, since = _INSTANCES.c, self._utcnow().replace(tzinfo=None) - within
+        row, since = _INSTANCES.c, self.now() - within
         idle = (row.task_state.is_(None), row.updated_at >= since, row.vm_state == SHELVED_OFFLOADED)
         wanted = sa.true() if server is None else row.uuid == server
         query = sa.select(row.uuid, row.updated_at).where(*idle, row.host.is_(None), row.deleted == 0, wanted)
