@@ -67,6 +67,18 @@ def test_a_server_that_is_built_is_active_since_its_launch(nova: NovaDatabases, 
     assert read(cell, server) == [BuildRead(server, BuildState.ACTIVE, "cmp1", launched_at.timestamp())]
 
 
+def test_a_row_without_a_time_does_not_keep_other_servers_from_being_read(nova: NovaDatabases, cell: CellReads) -> None:
+    # given a server whose fault and whose build have lost their times
+    broken = nova.instance(None, vm_state="error")
+    nova.cell_row(models.InstanceFault, instance_uuid=broken, code=500, message=FULL, host="cmp1", deleted=0)
+    nova.cell_row(models.InstanceAction, id=next(ACTION_IDS), instance_uuid=broken, action="create")
+    nova.cell_row(models.InstanceActionEvent, action_id=next(ACTION_IDS) - 1, event=BUILD_EVENT, host="cmp1")
+    nova.change(models.InstanceFault, "cmp1", created_at=None)
+    other = nova.instance("cmp2", vm_state="building")
+    # then
+    assert [one.state for one in read(cell, broken, other)] == [BuildState.FAILED, BuildState.UNDER_WAY]
+
+
 def test_faults_tell_on_which_node_a_build_failed_and_which_are_the_conductors(
     nova: NovaDatabases, cell: CellReads
 ) -> None:
