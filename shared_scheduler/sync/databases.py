@@ -438,8 +438,8 @@ class CellDatabase(_Database):
             _EVENTS.join(_ACTIONS, event.action_id == action.id)
         )
         for part in _chunks(servers):
-            mine = query.where(action.instance_uuid.in_(part), event.event == BUILD_EVENT).order_by(event.id)
-            for one in self.rows(mine):
+            mine = query.where(action.instance_uuid.in_(part), event.event == BUILD_EVENT)
+            for one in self.rows(mine.where(event.start_time.is_not(None)).order_by(event.id)):
                 found.setdefault(one["instance_uuid"], []).append(one)
         return found
 
@@ -447,6 +447,7 @@ class CellDatabase(_Database):
         """The faults of these servers, oldest first; Nova marks those of a deleted server as deleted as well."""
         fault, found = _FAULTS.c, dict[str, list[Mapping[str, Any]]]()
         query = sa.select(fault.instance_uuid, fault.message, fault.host, fault.created_at)
+        query = query.where(fault.created_at.is_not(None))
         for part in _chunks(servers):
             for one in self.rows(query.where(fault.instance_uuid.in_(part)).order_by(fault.id)):
                 found.setdefault(one["instance_uuid"], []).append(one)
