@@ -27,6 +27,7 @@ from shared_scheduler.table.row import Freshness, Version
 from tests.unit.core.scheduler_driver import (
     CELL,
     ME,
+    OTHER_CELL,
     SchedulerDriver,
     claims_in,
     node_read,
@@ -258,6 +259,45 @@ def test_nodes_that_are_gone_are_chosen_no_more_and_their_timers_with_them() -> 
     driver.give(ev.NodesGone(CELL, frozenset({"node-1", "never-known"})))
     assert len(driver.table) == 0 and len(driver.core.nodes) == 0
     driver.wait(1000.0)
+
+
+def test_a_node_that_moved_to_another_cell_stays_when_its_old_cell_does_not_have_it_any_more() -> None:
+    # given a node without an agent that was set up again in another cell, with its uuid
+    driver = SchedulerDriver().without_agents("node-1")
+    driver.without_agents("node-1", cell=OTHER_CELL, read_at_s=driver.now)
+    # when its old cell is read after its new one
+    driver.give(ev.NodesGone(CELL, frozenset({"node-1"})))
+    # then it is selected in its new cell, and goes with that
+    write = only(ef.WriteAllocation, driver.ask())
+    assert (write.allocations, write.cell) == (taken("node-1"), OTHER_CELL)
+    driver.give(ev.NodesGone(OTHER_CELL, frozenset({"node-1"})))
+    assert len(driver.table) == len(driver.core.nodes) == 0
+
+
+def test_a_node_that_moved_to_another_cell_is_read_again_there() -> None:
+    driver = SchedulerDriver().without_agents("node-1")
+    driver.without_agents("node-1", cell=OTHER_CELL, vcpus=0, read_at_s=driver.now)
+    driver.wait(60.0)
+    ask = only(ef.AskFitting, driver.ask())
+    read = only(ef.RefreshNode, driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause)))
+    assert read.cell == OTHER_CELL
+
+
+def test_a_read_of_the_old_cell_that_ends_late_does_not_move_a_node_back() -> None:
+    driver = SchedulerDriver().without_agents("node-1", read_at_s=1.0)
+    driver.without_agents("node-1", cell=OTHER_CELL, read_at_s=3.0)
+    driver.give(node_read("node-1", CELL, read_at_s=2.0))
+    assert driver.table.view("node-1").cell == OTHER_CELL
+    assert driver.core.nodes.counters["reads_overtaken"] == 1
+
+
+def test_another_cell_with_the_same_uuid_does_not_take_a_node_from_its_agent() -> None:
+    driver = SchedulerDriver().with_agents("node-1")
+    driver.give(ev.NodesListed(CELL, {"node-1": "host-1"}, frozenset(), driver.now))
+    driver.give(replace(node_read("node-1", OTHER_CELL, read_at_s=driver.now), host="host-9"))
+    driver.give(ev.NodesGone(OTHER_CELL, frozenset({"node-1"})))
+    assert only_claim(driver.ask()).node == "node-1"
+    assert driver.core.nodes.owner_of("node-1") == "host-1"
 
 
 def test_windows_are_bounded() -> None:
