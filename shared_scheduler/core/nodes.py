@@ -482,7 +482,9 @@ class Nodes:
 
     def read(self, step: Step, event: NodeRead) -> None:
         """Update a row from the databases and Placement, if no agent reports for the node."""
-        known = self._node_of(event, step.now)
+        if self._stays_in_its_cell(event):
+            return
+        known = self._nodes.get(event.node) or self._add_listed(event, step.now)
         if known is None:
             self.counters["rows_of_too_many_nodes"] += 1
             return
@@ -503,13 +505,21 @@ class Nodes:
         self._show(known)
         step.report(RowRead(known.node, event.read_at_s))
 
-    def _node_of(self, event: NodeRead, now: float) -> Node | None:
-        """The node of a read, added if need be.  Its cell is that of the database, whichever agent has named it."""
+    def _stays_in_its_cell(self, event: NodeRead) -> bool:
+        """Whether a read of another cell does not count; if it does, the node is there, and starts anew.
+
+        A node that only messages name is in the cell of the database, whichever agent has named it."""
         known = self._nodes.get(event.node)
-        if known is not None and known.cell != event.cell and not known.is_listed:
-            self._forget(known.node)
-            known = None
-        return known or self._add_listed(event, now)
+        if known is None or known.cell == event.cell:
+            return False
+        if known.is_listed and self.agent_speaks_for(event.node):
+            self.counters["reads_ignored"] += 1
+            return True
+        if event.read_at_s < known.read_at_s:
+            self.counters["reads_overtaken"] += 1
+            return True
+        self._forget(event.node)
+        return False
 
     def listed(self, step: Step, event: NodesListed) -> frozenset[str]:
         """Take the hosts of nodes from the database.  Returns the nodes of the cell that it does not have."""
@@ -539,10 +549,12 @@ class Nodes:
         self._show(known)
         self._arm(known, step.now)
 
-    def gone(self, event: NodesGone) -> None:
-        """Remove nodes that no longer exist."""
-        for node in sorted(event.nodes):
+    def gone(self, event: NodesGone) -> frozenset[str]:
+        """Remove nodes that no longer exist.  Returns them, without those that have moved to another cell."""
+        moved = {node for node in event.nodes if (known := self._nodes.get(node)) and known.cell != event.cell}
+        for node in sorted(event.nodes - moved):
             self._forget(node)
+        return event.nodes - moved
 
     def _forget(self, node: str) -> None:
         self._unlisted_nodes.known(node)

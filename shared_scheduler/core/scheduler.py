@@ -316,11 +316,11 @@ class SchedulerCore:
                     self.awaited_builds.resumed(step, row.cell, row.node, build)
 
     def _gone(self, step: Step, event: ev.NodesGone) -> None:
-        self.nodes.gone(event)
-        self.quarantine.forget(event.nodes)
-        self.corrections.forget(event.nodes)
-        self.ordered_resyncs.forget(event.nodes)
-        self.recheck.no_row(step, event.nodes)
+        gone = self.nodes.gone(event)
+        self.quarantine.forget(gone)
+        self.corrections.forget(gone)
+        self.ordered_resyncs.forget(gone)
+        self.recheck.no_row(step, gone)
 
     def _services(self, event: ev.ServicesRead) -> None:
         known = self._hosts_with_service.setdefault(event.cell, set())

@@ -368,7 +368,7 @@ def refuse_what_fits(patch: pytest.MonkeyPatch) -> None:
 @bug("gone")
 def keep_nodes_that_are_gone(patch: pytest.MonkeyPatch) -> None:
     """What the database does not have any more stays in the table."""
-    patch.setattr(Nodes, "gone", lambda self, event: None)
+    patch.setattr(Nodes, "gone", lambda self, event: event.nodes)
 
 
 # -- a stolen node
