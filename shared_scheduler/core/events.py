@@ -190,7 +190,7 @@ class NodesGone:
 
 @dataclass(frozen=True, slots=True)
 class NodeNotFound:
-    """A node that was searched for, because Placement names its provider, and that no cell has.
+    """A node that is to be read, because Placement names its provider, and that no cell has whose database answers.
 
     ``read_at_s``: the time at which the search began, on the monotonic clock of the core.
     """

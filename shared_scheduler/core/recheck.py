@@ -194,7 +194,8 @@ class Recheck:
             self.no_row(step, [node])
 
     def no_row(self, step: Step, nodes: Iterable[str]) -> None:
-        """Do not wait for the rows of nodes that no cell has, such as the one of a provider that a compute has left."""
+        """Do not wait for the rows of nodes that no cell has, such as the one of a provider that a compute has left, or
+        that no cell can tell."""
         question = self._asked
         if question is not None and not question.mending.isdisjoint(nodes):
             self._arrived(step, question, nodes)
