@@ -36,6 +36,11 @@ class ConductorError(Exception):
     """nova-conductor did not answer.  The message names the error."""
 
 
+def is_counted(migration: Any, host: str, nodename: str, is_here: bool) -> bool:
+    """Whether nova-compute counts a migration beside its instances."""
+    return migration.status not in _NOT_COUNTED
+
+
 @dataclass(slots=True)
 class NodeRecord:
     """One node as the database has it."""
@@ -106,10 +111,11 @@ class ConductorReader:
         leaves |= topology_leaves(numa_text(compute_node), pools_of(compute_node))
         members = self._instances(nodename)
         leaves |= self._images.leaves(members)
+        here = frozenset(members)
         for migration in objects.MigrationList.get_in_progress_and_error(self._context, self._host, nodename):
             uuid = migration.instance_uuid
-            if migration.status not in _NOT_COUNTED:
-                members[uuid] = Member(uuid in members, str(migration.uuid))
+            if is_counted(migration, self._host, nodename, uuid in here):
+                members[uuid] = Member(uuid in here, str(migration.uuid))
         before = self._seen_before.get(node, members.keys())
         self._seen_before[node] = set(members)
         return NodeRecord(node, leaves, {key: one for key, one in members.items() if key in before})
