@@ -28,7 +28,7 @@ from shared_scheduler.novalib.image_properties import InstanceImages
 from shared_scheduler.novalib.topology import topology_leaves
 from shared_scheduler.protocol.messages import Leaf
 
-#: A migration in any other status counts in the trackers of its source and its destination.
+#: A migration in any other status may count in the trackers of its source and its destination.
 _NOT_COUNTED = frozenset({"error", "failed", "cancelled", "queued", "preparing", "accepted"})
 
 
@@ -37,8 +37,14 @@ class ConductorError(Exception):
 
 
 def is_counted(migration: Any, host: str, nodename: str, is_here: bool) -> bool:
-    """Whether nova-compute counts a migration beside its instances."""
-    return migration.status not in _NOT_COUNTED
+    """Whether nova-compute counts a migration beside its instances (``_update_usage_from_migration``).
+
+    ``is_here``: it counts the instance itself.  nova-conductor makes the record of a resize before it asks a scheduler,
+    and nova-compute adds the destination when it claims.
+    """
+    comes = (migration.dest_compute, migration.dest_node) == (host, nodename)
+    leaves = (migration.source_compute, migration.source_node) == (host, nodename)
+    return migration.status not in _NOT_COUNTED and (comes or leaves) and (not is_here or (comes and leaves))
 
 
 @dataclass(slots=True)
