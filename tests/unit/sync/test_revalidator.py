@@ -218,6 +218,22 @@ def test_a_mistake_is_logged_and_the_source_is_read_again(caplog: pytest.LogCapt
     assert driver.work_off(2 * RETRY_MOST_S) >= 1
 
 
+def test_a_read_that_fails_again_and_again_with_an_unexpected_error_is_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # given nodes whose reads fail, because Placement answers with another shape
+    driver = SchedulerDriver()
+    sut = driver.provide(NODE)
+    driver.answer = lambda key: {}["resource_providers"]
+    for number in range(50):
+        sut.request(ReadRequest(NODE, ("cell-1", f"node-{number}")))
+    # when they are tried for a while
+    assert driver.work_off(50.0) > 100
+    # then the log has the error once
+    assert len(caplog.records) == 1
+    assert "reading node cell-1 failed" in caplog.text and "KeyError: 'resource_providers'" in caplog.text
+
+
 def test_an_error_is_raised_to_a_direct_reader() -> None:
     driver = SchedulerDriver()
     sut = driver.provide(AGGREGATES)
