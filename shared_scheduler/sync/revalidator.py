@@ -278,7 +278,8 @@ class Revalidator:
                 self._outages.failed(self._described(flight), f"{self._described(flight)} cannot be read: {error}")
             except Exception:
                 answers = True
-                LOG.exception("reading %s failed with an unexpected error", self._described(flight))
+                text, name = "reading %s failed with an unexpected error", self._described(flight)
+                self._outages.write(logging.ERROR, ("unexpected", name), text, name, exc_info=True)
             finally:
                 spent.seconds, spent.failures = self._clock() - started_s, not succeeded
                 self._end(flight, succeeded, answers, requested, spent)
