@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import io
 import time
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from shared_scheduler.core.events import AggregatesRead, NodeRead, ServicesRead, SharingRead
 from shared_scheduler.placement.mirror import SUM_OF, PlacementMirror
@@ -69,6 +71,24 @@ def test_a_start_without_placement_knows_the_hosts(nova: NovaDatabases, world: W
     loaded, said = load(nova, world)
     assert set(loaded.nodes) == {own}
     assert said[2].leaves["cn.vcpus"] == 8 and f"rp.{own}" not in said[2].leaves
+
+
+def of_another_shape(*_: object) -> requests.Response:
+    """Something that is not Placement, or not the Placement that is known, answers."""
+    response = requests.Response()
+    response.status_code, response.raw = 200, io.BytesIO(b'{"allocation_requests": 7, "resource_providers": [{}]}')
+    return response
+
+
+def test_a_start_with_a_placement_of_another_shape_knows_the_hosts(
+    nova: NovaDatabases, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = nova.compute("cmp-1", world.provider(inventories=ROOMY))
+    world.http.faults = [of_another_shape] * 2
+    loaded, said = load(nova, world)
+    assert set(loaded.nodes) == {own}
+    assert [type(event) for event in said] == [AggregatesRead, ServicesRead, NodeRead]
+    assert "without an overview of Placement" in caplog.text and "without the providers that share" in caplog.text
 
 
 def test_a_cell_that_is_away_does_not_keep_the_others_waiting(
