@@ -35,6 +35,8 @@ LOG = logging.getLogger(__name__)
 
 #: Cells that are read in parallel.
 CELLS_AT_ONCE = 4
+#: What a read of Placement raises: there was no answer, or one of another shape.
+UNREADABLE = (PlacementError, AttributeError, LookupError, TypeError, ValueError)
 Found = TypeVar("Found")
 Submit = Callable[[ServicesRead | AggregatesRead | SharingRead | NodeRead], None]
 
@@ -101,15 +103,15 @@ class Bootstrap:
     def _overview(self) -> dict[str, Tree]:
         try:
             return self._mirror.overview()
-        except PlacementError as error:
-            LOG.warning("starting without an overview of Placement: %s", error)
+        except UNREADABLE as error:
+            LOG.warning("starting without an overview of Placement: %r", error)
             return {}
 
     def _sharing(self) -> Mapping[str, Provider] | None:
         try:
             return self._mirror.sharing()
-        except PlacementError as error:
-            LOG.warning("starting without the providers that share: %s", error)
+        except UNREADABLE as error:
+            LOG.warning("starting without the providers that share: %r", error)
             return None
 
     def _share(self, providers: Mapping[str, Provider] | None) -> None:
