@@ -547,6 +547,30 @@ def test_a_reload_keeps_the_table(start: Any, cloud: Cloud, conf: Any) -> None:
         ask(small(), uuids(1))
 
 
+def test_an_aggregate_that_changes_during_a_reload_stays_changed(
+    start: Any, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a reload that takes some time, because it waits for the reads of a cell that was removed
+    made = add_aggregate("zone", "cmp1", availability_zone="zone-b")
+    cloud.compute("cmp1", aggregates=(made.uuid,))
+    manager = start().manager
+    use = manager._running._sync.use
+
+    def use_slowly(cells: Any) -> None:
+        use(cells)
+        made.update_metadata({"availability_zone": "zone-c"})
+        manager.update_aggregates(admin(), [made])
+
+    # when nova-api changes an aggregate meanwhile
+    monkeypatch.setattr(manager._running._sync, "use", use_slowly)
+    manager.reset()
+
+    # then it stays changed
+    zones = [one.metadata["availability_zone"] for one in manager._running.core.table.aggregates.all()]
+    assert zones == ["zone-c"]
+    assert ask(small(availability_zone="zone-c"), uuids(1))[0][0].service_host == "cmp1"
+
+
 def test_a_reload_that_cannot_read_the_keys_changes_nothing(start: Any, cloud: Cloud, conf: Any) -> None:
     cloud.compute("cmp1")
     started = start()
