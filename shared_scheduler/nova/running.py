@@ -229,13 +229,13 @@ class RunningScheduler:
         keys = self.channels.read_keys()
         cells = self._sync.cells()
         self._host_manager.refresh_cells_caches()
-        facts = self._aggregates.read(nova_context.get_admin_context())
+        self._aggregates.read(nova_context.get_admin_context())
         self._host_manager.load_plugins()
         self.channels.use_keys(keys)
         self._apply_decision_settings()
         self._sync.use(cells)
         self._use_cells(cells)
-        self.engine.handle(AggregatesRead(facts, complete=True))
+        self.engine.handle(AggregatesRead(self._aggregates.facts(), complete=True))  # casts may have come meanwhile
 
     def stop_within(self, timeout_s: float) -> None:
         """Requests under way may take at most this time from now on."""
