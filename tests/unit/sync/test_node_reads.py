@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nova.db.main import models
 
 from shared_scheduler.core.effects import RefreshNode
 from shared_scheduler.core.events import AggregateFacts, NodeNotFound, NodeRead, NodesGone, ServicesRead
@@ -103,6 +104,35 @@ def test_a_node_counts_as_read_only_after_placement_has_answered(
     assert [wish.key[1] for wish in reader.cell.records()] == [own]
     reader.read(own)
     assert list(reader.cell.records()) == []
+
+
+def test_a_node_that_is_removed_while_it_is_read_does_not_come_back(
+    nova: NovaDatabases, world: World, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = nova.compute("cmp-1", world.provider())
+    list(reader.cell.node_list(7.0))
+
+    def read_slowly(_: str) -> Tree:
+        nova.change(models.ComputeNode, "cmp-1", deleted=1)
+        assert NodesGone(nova.cell_uuid, frozenset([own])) in list(reader.cell.node_list(7.5))
+        return Tree()
+
+    monkeypatch.setattr(reader.mirror, "read", read_slowly)
+    assert reader.read(own) == [NodesGone(nova.cell_uuid, frozenset([own]))]
+
+
+@pytest.mark.parametrize("cell", [None, ""], ids=["known", "searched"])
+def test_a_node_of_a_cell_that_is_removed_while_it_is_read_does_not_come_back(
+    nova: NovaDatabases, world: World, reader: Reader, monkeypatch: pytest.MonkeyPatch, cell: str | None
+) -> None:
+    own = nova.compute("cmp-1", world.provider())
+
+    def read_slowly(_: str) -> Tree:
+        reader.cells.clear()
+        return Tree()
+
+    monkeypatch.setattr(reader.mirror, "read", read_slowly)
+    assert not [one for one in reader.read(own, cell) if isinstance(one, NodeRead)]
 
 
 def test_a_node_of_a_cell_that_is_not_read_is_nothing(reader: Reader) -> None:
