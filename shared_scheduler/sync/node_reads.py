@@ -53,7 +53,7 @@ class NodeReads:
         for event in self._of_cell(reads, node, began_s):
             found = True
             yield event
-        if not found:
+        if not found and self._cells().get(cell) is reads:
             yield NodesGone(cell, frozenset([node]))
 
     def _new(self, node: str, began_s: float) -> Iterator[NodeRead | NodeNotFound | ServicesRead]:
@@ -79,9 +79,11 @@ class NodeReads:
         return None
 
     def _of_cell(self, reads: CellReads, node: str, began_s: float) -> Iterator[NodeRead]:
+        was_listed = node in reads.nodes
         for seen in reads.seen([node]):
             event = node_read(reads.cell, *seen, self._mirror.read(node), began_s)
-            if event is not None:
+            is_removed = (was_listed and node not in reads.nodes) or self._cells().get(reads.cell) is not reads
+            if event is not None and not is_removed:  # the core was told that already, and is not told again
                 yield event
             reads.was_read(seen)  # only after Placement has answered and the core has the event
 
