@@ -118,3 +118,19 @@ def test_a_long_live_migration_frees_its_source_soon_after_it_has_ended() -> Non
     # then the agent sees it soon
     node.pass_s(5.0)
     assert vcpus_of(node) == {}
+
+
+def test_a_failed_build_that_is_counted_until_the_audit_takes_no_claim_over() -> None:
+    # given an instance that nova-compute counts until its next audit although its build has failed
+    node, asked = Node(), claim("c1", "vm-1", vcpus=2)
+    node.start(report({"vm-1": Member()}, vcpus_used=2))
+    node.pass_s(1.0)
+    # when it is claimed for the same node again, and waits in the queue of nova-compute
+    assert said(node.send(asked), Verdict)[0].accepted
+    node.allocations = {"vm-1": asked.allocations}
+    node.pass_s(50.0)
+    node.tell(report({"vm-1": None}, complete=False, vcpus_used=0))
+    # then the claim is counted until nova-compute takes it over
+    assert node.core.ledger.leaves["cn.vcpus_used"] == 2
+    node.tell(report({"vm-1": Member()}, complete=False, vcpus_used=2))
+    assert node.core.ledger.leaves["cn.vcpus_used"] == 2
