@@ -18,6 +18,8 @@ MAX_WAITING_SCHEDULERS = 64
 MAX_WATCHED_CONSUMERS = 1024
 #: From this age on, a claim for an instance that the tracker has counted before is no waiting resize to the same host.
 SETTLED_AFTER_S = 1800.0
+#: The same where no migration waits: nova-compute has audited the node since, and counts no failed build any more.
+AUDITED_AFTER_S = 150.0
 #: The largest step above the epoch that was asked for.  In milliseconds it is a quarter of an hour: the epoch may be
 #: that far ahead of the clock, from which the next run starts if the state directory is lost again.
 EPOCH_STEP_MAX = 2**20

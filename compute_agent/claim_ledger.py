@@ -22,8 +22,8 @@ state    evidence                                           next        counted 
 pending  the tracker counts the consumer in a new way       taken_over  the tracker's leaves; allocations as claimed
 pending  Placement has its allocation, and the tracker has  taken_over  the same
          counted the consumer in the same way all the time
-         for ``SETTLED_AFTER_S``, or for a shorter time if
-         no migration may wait
+         for ``SETTLED_AFTER_S``, or, if no migration may
+         wait, for ``AUDITED_AFTER_S``
 pending  the scheduler releases it                          released    nothing
 pending  nova-compute refused to claim for the consumer     refused     what Placement has
 pending  Placement had its allocation and has it no longer  vanished    what Placement has
@@ -36,8 +36,9 @@ pending claim remembers how its consumer was counted when it was accepted ("inst
 another way takes it over.  Ways that disappear are removed from it, so that they count as new when they return.
 A claim may also arrive after its instance, by way of an earlier claim, or the resize may begin and end while nobody
 reports.  No other way follows then.  A resize that waits is a migration, which holds the old allocation here, and which
-the tracker does not know.  If Placement shows no such consumer, none waits; otherwise this is certain only after a time
-in which no resize waits.  The time begins again when nova-compute was away, because its queue waits meanwhile.
+the tracker does not know.  If Placement shows no such consumer, none waits, and what the tracker counts after its next
+audit is no failed build; otherwise this is certain only after a time in which no resize waits.  The time begins again
+when nova-compute was away, because its queue waits meanwhile.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from compute_agent.agent_settings import MAX_EARLY_RELEASES, SETTLED_AFTER_S
+from compute_agent.agent_settings import AUDITED_AFTER_S, MAX_EARLY_RELEASES, SETTLED_AFTER_S
 from compute_agent.effects import KeptClaim
 from compute_agent.events import Member, TrackerReported
 from compute_agent.fair_memory import FairMemory
@@ -262,7 +263,7 @@ class ClaimLedger:
             if started_at_s > held.accepted_at_s and self._is_disproved(held, started_at_s, check_after_s)
         ]
         endings = self._end(gone, ClaimEnd.VANISHED)
-        settled = [key for key, held in self.pending.items() if self._is_settled(held, started_at_s, check_after_s)]
+        settled = [key for key, held in self.pending.items() if self._is_settled(held, started_at_s)]
         endings += self._end(settled, ClaimEnd.TAKEN_OVER, "the tracker counted its consumer before")
         self.mirror.forget_claimed({held.claim.consumer for held in self.pending.values()})
         self._forget_groups()
@@ -286,12 +287,12 @@ class ClaimLedger:
         carried_out_s = held.accepted_at_s + check_after_s + CARRIED_OUT_WITHIN_S
         return held.written or started_at_s >= carried_out_s
 
-    def _is_settled(self, held: PendingClaim, started_at_s: float, check_after_s: float) -> bool:
+    def _is_settled(self, held: PendingClaim, started_at_s: float) -> bool:
         """Whether the tracker counts what a claim was for, in a way that is older than the claim."""
         if self._counted_since_s is None or not held.written or "instance" not in held.known_as:
             return False
         may_wait = not self.mirror.known.keys() <= self._explained()
-        settled_after_s = SETTLED_AFTER_S if may_wait else check_after_s
+        settled_after_s = SETTLED_AFTER_S if may_wait else AUDITED_AFTER_S
         return started_at_s >= max(held.accepted_at_s, self._counted_since_s) + settled_after_s
 
     def _is_in_placement(self, held: PendingClaim) -> bool:

@@ -34,8 +34,8 @@ class PendingDeallocations:
     which holds its source in its own name until it has ended on the other host; it is watched again when an instance
     leaves that held nothing in its own name.  Both stay counted until a read shows that they are gone.  Each wait is
     twice the one before it, for some minutes; after that only the poll remains.  The first wait is as long as deletions
-    on this node take.  A read before a consumer is due does not lengthen its wait;
-    it can only show that the consumer is gone.
+    on this node take.  A read before a consumer is due does not lengthen its wait; it can only show that the consumer
+    is gone.
     """
 
     def __init__(self, settings: AgentSettings) -> None:

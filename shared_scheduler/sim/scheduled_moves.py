@@ -162,8 +162,8 @@ class ScheduledMoves:
         """Whether the server was claimed for one node only, and is there.
 
         Another node may still count it, because a build has failed there, or may accept an earlier claim that arrives
-        late.  If it comes there by a move, its claim ends after ``SETTLED_AFTER_S``, which is longer than a world lasts
-        (``compute_agent/agent_settings.py``).
+        late.  If it comes there by a move, its claim ends after ``AUDITED_AFTER_S`` or ``SETTLED_AFTER_S``, which are
+        longer than a world lasts (``compute_agent/agent_settings.py``).
         """
         asked = self._world.users.asked[server.request_id]
         if server.tries > 1 or not isinstance(asked.outcome, Answer):

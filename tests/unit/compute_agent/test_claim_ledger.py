@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from compute_agent.agent_settings import SETTLED_AFTER_S
+from compute_agent.agent_settings import AUDITED_AFTER_S, SETTLED_AFTER_S
 from compute_agent.claim_ledger import ClaimEnd, ClaimLedger
 from compute_agent.effects import KeptClaim
 from compute_agent.events import Member, TrackerReported
@@ -238,10 +238,10 @@ class TestEndings:
         book.reported(here, 1.0)
         book.judge(asked, 10.0)
 
-        # when Placement shows no other consumer, whatever it shows before a check is due
+        # when Placement shows no other consumer, until nova-compute has audited the node
         standing = {"vm-1": asked.allocations}
-        assert book.allocations_read(standing, 10.0 + CHECK_AFTER_S - 1, CHECK_AFTER_S) == []
-        endings = book.allocations_read(standing, 10.0 + CHECK_AFTER_S, CHECK_AFTER_S)
+        assert book.allocations_read(standing, 10.0 + AUDITED_AFTER_S - 1, CHECK_AFTER_S) == []
+        endings = book.allocations_read(standing, 10.0 + AUDITED_AFTER_S, CHECK_AFTER_S)
 
         # then it is counted once
         assert [one.how for one in endings] == [ClaimEnd.TAKEN_OVER]

@@ -96,7 +96,7 @@ def test_a_move_to_the_same_host_that_nobody_has_reported_ends_with_its_migratio
     node.pass_s(60.0)
     del node.allocations["m-1"]
     node.tell(ev.TrackerConnected("tap"), report({"vm-1": Member()}, vcpus_used=4))
-    node.pass_s(30.0)
+    node.pass_s(180.0)
     # then it is counted once
     assert not node.core.ledger.pending
     assert node.core.ledger.leaves["cn.vcpus_used"] == 4
