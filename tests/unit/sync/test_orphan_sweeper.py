@@ -79,6 +79,19 @@ def test_allocations_of_a_server_in_cell_0_are_deleted_and_its_agent_reads(site:
     assert [event.node for event in site.told] == [node]
 
 
+def test_a_clock_that_was_fast_when_a_server_was_given_up_does_not_hide_other_servers(site: Site) -> None:
+    # given a server that a nova-conductor has mapped whose clock was two hours ahead
+    site.wait(7200.0)
+    site.server("cell0")
+    site.wait(-7200.0)
+    # when another one is given up
+    node, server = site.world.provider(), site.server("cell0")
+    site.take(server, node)
+    site.sweep()
+    # then
+    assert not site.holds(server)
+
+
 def test_servers_under_way_and_in_service_keep_what_they_hold(site: Site) -> None:
     node = site.world.provider()
     under_way, in_service = site.server(None), site.server("cell1")
