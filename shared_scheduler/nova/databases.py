@@ -31,7 +31,7 @@ class NovaApiDatabase(ApiDatabase):
 
     def __init__(self, aggregates: AggregateCache | None = None) -> None:
         cache = aggregates or AggregateCache()
-        super().__init__(api_database.get_engine, _cells, lambda: cache.read(nova_context.get_admin_context()))
+        super().__init__(api_database.get_engine, _cells, lambda: cache.read(nova_context.get_admin_context()), _utcnow)
 
 
 def _cells() -> Iterator[Cell]:

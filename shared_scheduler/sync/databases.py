@@ -177,12 +177,14 @@ class ApiDatabase(_Database):
         engine: Callable[[], sa.Engine],
         cells: Callable[[], Iterable[Cell]],
         aggregates: Callable[[], tuple[AggregateFacts, ...]],
+        utcnow: Callable[[], datetime],
     ) -> None:
         """``cells``: reads all cells, including cell 0 and disabled ones.  ``aggregates``: reads all host
         aggregates."""
         super().__init__(engine, "[api_database] connection")
         self._cells = cells
         self._aggregates = aggregates
+        self._utcnow = utcnow
 
     def cells(self) -> tuple[Cell, ...]:
         """All cells, including cell 0 and disabled ones.
@@ -207,7 +209,8 @@ class ApiDatabase(_Database):
     def buried(self, within: timedelta, limit: int) -> tuple[str, ...]:
         """Uuids of the servers that were mapped to cell 0 last; such a server never has a host.
 
-        The newest first, at most ``limit`` of those that are at most ``within`` older than the newest.
+        The newest first, at most ``limit`` of those that are at most ``within`` older than the newest, or than now if
+        the writer's clock is fast.
         """
         there = _MAPPINGS.join(_CELLS, _MAPPINGS.c.cell_id == _CELLS.c.id)
         when = _MAPPINGS.c.updated_at
@@ -216,6 +219,7 @@ class ApiDatabase(_Database):
         since = self.rows(sa.select(newest).select_from(there).where(in_cell0))[0]["newest"]
         if since is None:
             return ()
+        since = min(since, self._utcnow().replace(tzinfo=None))
         query = sa.select(_MAPPINGS.c.instance_uuid).select_from(there)
         found = query.where(in_cell0, when >= since - within).order_by(when.desc()).limit(limit)
         return tuple(row["instance_uuid"] for row in self.rows(found))

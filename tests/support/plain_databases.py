@@ -21,10 +21,10 @@ def engine_of(url: str) -> Callable[[], sa.Engine]:
     return cache(lambda: sa.create_engine(url))
 
 
-def api_database(url: str) -> ApiDatabase:
+def api_database(url: str, utcnow: Callable[[], datetime] = lambda: datetime.now(UTC)) -> ApiDatabase:
     """Cells and aggregates as Nova's models have them."""
     engine = engine_of(url)
-    return ApiDatabase(engine, lambda: _cells(engine()), lambda: tuple(_aggregates(engine())))
+    return ApiDatabase(engine, lambda: _cells(engine()), lambda: tuple(_aggregates(engine())), utcnow)
 
 
 def cell_database(cell: Cell, utcnow: Callable[[], datetime] = lambda: datetime.now(UTC)) -> CellDatabase:

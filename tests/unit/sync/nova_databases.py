@@ -43,7 +43,7 @@ class NovaDatabases:
     # -- what the product opens
 
     def api(self) -> ApiDatabase:
-        return api_database(self.api_url)
+        return api_database(self.api_url, lambda: self.now)
 
     def cell(self) -> CellDatabase:
         return self.open_cell(Cell(self.cell_uuid, "cell1", self.cell_url, ""))
