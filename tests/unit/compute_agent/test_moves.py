@@ -64,6 +64,23 @@ def test_an_alternate_on_the_same_host_is_read_when_it_begins() -> None:
     assert vcpus_of(node) == {"m-1": 2, "vm-1": 4}
 
 
+def test_an_alternate_on_the_same_host_is_read_although_nova_compute_refuses_it() -> None:
+    # given an instance, and a resize that another host has refused
+    node = Node(vcpus=8)
+    node.allocations = {"vm-1": {NODE: {"VCPU": 2}}}
+    node.start(report({"vm-1": Member()}))
+    node.pass_s(10.0)
+    # when nova-conductor has written an alternate, which is the host of the instance, and nova-compute refuses it
+    node.allocations = {"m-1": {NODE: {"VCPU": 2}}, "vm-1": {NODE: {"VCPU": 4}}}
+    node.tell(ev.ClaimBegun("vm-1"), ev.ClaimRefused("vm-1", "resize_claim", "no"))
+    # then both are counted until Nova has put the old allocation back
+    node.pass_s(0.1)
+    assert vcpus_of(node) == {"m-1": 2, "vm-1": 4}
+    node.allocations = {"vm-1": {NODE: {"VCPU": 2}}}
+    node.pass_s(5.0)
+    assert vcpus_of(node) == {"vm-1": 2}
+
+
 def test_the_allocation_of_a_move_is_read_when_the_source_counts_it() -> None:
     # given an instance
     node = Node()
