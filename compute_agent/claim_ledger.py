@@ -324,6 +324,10 @@ class ClaimLedger:
         """Whether any allocation is counted for this consumer."""
         return bool(self._counted().get(consumer))
 
+    def awaits(self, consumer: str) -> bool:
+        """Whether a claim for this consumer is pending."""
+        return any(held.claim.consumer == consumer for held in self.pending.values())
+
     def explains(self, consumer: str) -> bool:
         """Whether it is an instance here, a migration that nova-compute counts, or the consumer of a pending claim."""
         return consumer in self._explained()

@@ -206,7 +206,7 @@ class AgentCore:
             case ev.TrackerReported():
                 self._handle_report(event, now)
             case ev.ClaimBegun(consumer=consumer):
-                if not self.ledger.holds_something(consumer):
+                if not self.ledger.awaits(consumer):
                     self.allocations.ask(now, self._cause)
             case ev.ClaimRefused(consumer=consumer, kind=kind, text=text):
                 self._note_endings(self.ledger.refused_by_compute(consumer, f"{kind}: {text}"), now)
