@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 from nova.db.main import models
 
-from shared_scheduler.core.events import NodesGone, NodesListed, ServicesRead
+from shared_scheduler.core.events import BuildsRead, NodesGone, NodesListed, ServicesRead
 from shared_scheduler.sync.cell_reads import CellReads
+from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import ReadRequest
 from tests.unit.sync.nova_databases import NovaDatabases, naive
 
@@ -204,3 +206,30 @@ def test_a_fleet_with_agents_everywhere_is_not_asked_for_changes(
     monkeypatch.setattr(poll.cell.database, "nodes_changed_since", asked.append)
     poll.wishes("reported")
     assert asked == []
+
+
+# -- builds --------------------------------------------------------------------------------------
+
+
+def test_builds_that_could_not_be_read_are_read_by_the_repetition(poll: Poll, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a server whose build is to be read while the database does not answer
+    answers: list[Any] = [DatabaseError("away"), ("as it stands",)]
+    asked: list[dict[str, float]] = []
+
+    def builds(servers: Mapping[str, float], _hosts: Any) -> Any:
+        asked.append(dict(servers))
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(poll.cell.database, "builds", builds)
+    poll.cell.want_build("server-1", 15.0)
+    with pytest.raises(DatabaseError):
+        list(poll.cell.builds())
+    # when another one is wanted, and the read is repeated
+    poll.cell.want_build("server-2", 15.0)
+    # then it reads both, once
+    assert list(poll.cell.builds()) == [BuildsRead(("as it stands",))]  # type: ignore[arg-type]
+    assert asked == [{"server-1": 15.0}, {"server-1": 15.0, "server-2": 15.0}]
+    assert list(poll.cell.builds()) == []
