@@ -6,10 +6,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from shared_scheduler.core.events import BuildsRead, NodesGone, NodesListed, ServiceFacts, ServicesRead
-from shared_scheduler.sync.databases import CellDatabase
+from shared_scheduler.sync.databases import CellDatabase, DatabaseError
 from shared_scheduler.sync.flight import ReadRequest
 from shared_scheduler.sync.read_registry import NODE
 
@@ -123,8 +124,19 @@ class CellReads:
         """How the wanted servers stand."""
         with self._wanting:
             wanted, self._builds = self._builds, {}
-        if wanted:
-            yield BuildsRead(self.database.builds(wanted, self._hosts.values()))
+        if not wanted:
+            return
+        try:
+            found = self.database.builds(wanted, self._hosts.values())
+        except DatabaseError:
+            self._want_again(wanted)
+            raise
+        yield BuildsRead(found)
+
+    def _want_again(self, builds: dict[str, float]) -> None:
+        """The repetition of a read that failed shall read these as well."""
+        with self._wanting:
+            self._builds = dict(islice((builds | self._builds).items(), BUILDS_MAX))
 
     # -- compute nodes
 
