@@ -147,6 +147,40 @@ def test_a_server_that_may_still_yield_does_not_raise_the_minimum() -> None:
     only(ef.Answer, stand(driver, again, server_4="node-2"))
 
 
+def evacuated(driver: SchedulerDriver, ask: ef.AskGroup, home: str, source: str) -> list[ef.Effect]:
+    """A server holds its new node, where the table has it, and its old one, which has not come back."""
+    standing = {"server-7": frozenset({home, source})}
+    return driver.give(ev.GroupAnswered(ask.ask_id, standing, cause=ask.cause))
+
+
+def test_what_an_evacuated_server_still_holds_does_not_raise_the_minimum() -> None:
+    # given a server that was evacuated into the rack of a claim, and is not built there yet
+    driver = in_racks("node-1", "node-2")
+    claim = only_claim(driver.ask(asking()))
+    source = "node-2" if claim.node == "node-1" else "node-1"
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    moved = {"server-7": Consumer(taken(claim.node), True, WEB)}
+    driver.hear(Increment(claim.node, 1, 2, consumers=moved, claims={"claim": "server-7"}))
+    # when Placement has its allocations on the source as well
+    effects = evacuated(driver, only(ef.AskGroup, driver.written(write)), claim.node, source)
+    # then the other rack has none, so the request goes there, and does not wait for anything
+    driver.deleted(only(ef.DeleteAllocation, effects))
+    assert only_claim(driver.wait(YIELD_PAUSE_S)).node == source
+
+
+def test_a_server_that_is_evacuated_counts_where_placement_has_it_for_the_skew() -> None:
+    # given a server in the rack of a claim, from where it is evacuated
+    driver = in_racks("node-1", "node-2")
+    claim = only_claim(driver.ask(asking()))
+    other = "node-2" if claim.node == "node-1" else "node-1"
+    moved = {"server-7": Consumer(taken(other), True, WEB)}
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    driver.hear(Increment(other, 1, 2, consumers=moved, claims={"claim": "server-7"}))
+    ask = only(ef.AskGroup, driver.written(write))
+    # then it may still be in both racks, which have two and one
+    only(ef.Answer, evacuated(driver, ask, other, claim.node))
+
+
 def test_soft_constraints_are_not_checked() -> None:
     driver = in_racks("node-1", "node-2")
     hints = HINTS | {"shared_scheduler:spread": ("key=rack,mode=soft",)}
