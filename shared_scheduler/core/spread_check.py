@@ -11,7 +11,8 @@ A request is answered only if ``count - minimum <= max_skew`` holds for each dom
 - ``count`` includes every server that holds allocations, and the request's own ones.  Servers in cell 0 are none: their
   request has failed, and what they still hold will be deleted;
 - ``minimum`` includes only the own servers, and those whose request was answered: they are built, or Nova has mapped
-  them to a cell, which the conductor does after the answer.  The others may still yield.
+  them to a cell, which the conductor does after the answer.  The others may still yield.  One that was evacuated holds
+  allocations on its source as well, until that comes back; it is included where the table has it.
 
 *No answer of the requests leaves a domain with a skew above ``max_skew``.*  Proof: consider a domain with a server of
 an answered request, and of these requests the one that read the members last, R.  Every other one wrote before it read,
@@ -39,6 +40,7 @@ them in vain, and whose requests had no answer, so that it does not decide as be
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from random import Random
 
 import numpy as np
@@ -102,34 +104,56 @@ class SpreadCheck:
         check, own = state.check, self._own(state)
         built = {uuid: slot for uuid, slot in self._not_asked(state).items() if uuid not in event.gone}
         others = {uuid: self._slots(providers) for uuid, providers in event.standing.items() if uuid not in built}
-        answered = [slot for uuid, slots in others.items() if uuid not in event.unanswered for slot in slots]
-        everywhere = [slot for slots in others.values() for slot in slots] + self._also(built)
-        sure = np.concatenate((_array(built.values()), own))
-        counted = self._counted(state, np.concatenate((_array(everywhere), sure)))
-        least = self._counted(state, np.concatenate((_array(answered), sure)))
-        self._remember(state, {uuid: event.standing[uuid] for uuid in others}, built)
+        homes = {uuid: self._home(uuid, slots) for uuid, slots in others.items()}
+        counted, hoped, least = self._counts(state, own, built, others, homes, event.unanswered)
+        self._remember(state, {uuid: homes[uuid] or slots for uuid, slots in others.items()}, built)
         check.unsettled = event.unanswered & others.keys()
-        if all(_holds(*each, own) for each in zip(counted, least, strict=True)):
+        if _hold(counted, least, own):
             check.spread_passed = True
             return Agreed()
         check.checks_made += 1
-        if all(_holds(one, one, own) for one in counted) and check.checks_made < ANSWERS_MAX:
+        if _hold(counted, hoped, own) and check.checks_made < ANSWERS_MAX:
             return CheckAgain(self._rng.uniform(0, CHECK_PAUSE_S))
         mine = min(state.request.instance_uuids)
         if event.unanswered and mine < min(event.unanswered) and check.checks_made < CHECKS_MAX:
             return CheckAgain(self._rng.uniform(0, CHECK_PAUSE_S))
         check.checks_made = 0
         check.yields += 1
-        return Yield(_reason(counted, own), self._rng.uniform(0, YIELD_PAUSE_S))
+        return Yield(_reason(counted, hoped, own), self._rng.uniform(0, YIELD_PAUSE_S))
 
-    def _remember(self, state: RequestState, standing: Mapping[str, frozenset[str]], built: Mapping[str, int]) -> None:
+    def _counts(
+        self,
+        state: RequestState,
+        own: IntArray,
+        built: dict[str, int],
+        others: Mapping[str, list[int]],
+        homes: Mapping[str, list[int]],
+        unanswered: frozenset[str],
+    ) -> tuple[list[Counted], list[Counted], list[Counted]]:
+        """All servers wherever they may be; where they are if all get an answer; and those that have one."""
+        also, sure = [self._also(built)], np.concatenate((_array(built.values()), own))
+        answered = [slots for uuid, slots in homes.items() if uuid not in unanswered]
+        counted = self._counted(state, sure, [*others.values(), *also])
+        hoped = self._counted(state, sure, [*homes.values(), *also]) if homes != others else counted
+        return counted, hoped, self._counted(state, sure, answered)
+
+    def _home(self, uuid: str, slots: list[int]) -> list[int]:
+        """Where a server raises the minimum.  One that was evacuated holds its source as well until that comes back; it
+        is where the table has it.  Empty: that is not certain."""
+        if len(slots) == 1:
+            return slots
+        there = [slot for slot in slots if slot in self._table.members.slots(uuid)]
+        return there if len(there) == 1 else []
+
+    def _remember(self, state: RequestState, slots: Mapping[str, list[int]], built: Mapping[str, int]) -> None:
         """Note for the next decision where Placement has the servers that were looked up.  Those that hold nothing are
         deleted, or their request has failed."""
         table, check = self._table, state.check
+        standing = {uuid: frozenset(map(table.node_at, found)) for uuid, found in slots.items()}
         asked = (self._known(state) | standing.keys()) - built.keys()
         told = [(uuid, table.node_at(slot)) for uuid in asked for slot in table.members.slots(uuid)]
         nowhere = frozenset[str]()
-        check.placed = {uuid: nowhere for uuid, _ in told} | dict(standing)
+        check.placed = {uuid: nowhere for uuid, _ in told} | standing
         check.vacated = frozenset((uuid, node) for uuid, node in told if node not in check.placed[uuid])
 
     def _own(self, state: RequestState) -> IntArray:
@@ -163,13 +187,19 @@ class SpreadCheck:
         """The slots of the providers that are compute nodes."""
         return [slot for uuid in providers if (slot := self._table.slot_of(uuid)) is not None]
 
-    def _counted(self, state: RequestState, places: IntArray) -> list[Counted]:
+    def _counted(self, state: RequestState, sure: IntArray, others: Iterable[list[int]]) -> list[Counted]:
         context = self._decider.context(state.request)
+        places = np.concatenate((_array(chain.from_iterable(others)), sure))
         return count(context, constraints_of(context, SpreadMode.HARD), places)
 
 
 def _array(slots: Iterable[int]) -> IntArray:
     return np.fromiter(slots, dtype=np.int64)
+
+
+def _hold(everybody: list[Counted], settled: list[Counted], own: IntArray) -> bool:
+    """Whether all constraints hold."""
+    return all(_holds(*each, own) for each in zip(everybody, settled, strict=True))
 
 
 def _holds(everybody: Counted, settled: Counted, own: IntArray) -> bool:
@@ -178,15 +208,15 @@ def _holds(everybody: Counted, settled: Counted, own: IntArray) -> bool:
     return bool((counts - (settled.minimum or 0) <= everybody.constraint.max_skew).all())
 
 
-def _reason(counted: list[Counted], own: IntArray) -> Reason:
+def _reason(counted: list[Counted], hoped: list[Counted], own: IntArray) -> Reason:
     found: list[Leaf] = [
         {
             "key": one.constraint.key,
             "max_skew": one.constraint.max_skew,
-            "minimum": one.minimum,
+            "minimum": most.minimum,
             "counts": one.counts.take(one.domains.take(own)).tolist(),
         }
-        for one in counted
-        if not _holds(one, one, own)
+        for one, most in zip(counted, hoped, strict=True)
+        if not _holds(one, most, own)
     ]
     return Reason(SPREAD_TOO_FAR, {"constraints": found})
