@@ -29,6 +29,17 @@ def ledger(vcpus: int = 4) -> ClaimLedger:
     return made
 
 
+#: a late claim for an instance that is here already
+HERE, LATE = report({"vm-1": Member()}, vcpus_used=1), claim("c1", "vm-1")
+
+
+def with_a_late_claim() -> ClaimLedger:
+    book = ledger()
+    book.reported(HERE, 1.0)
+    book.judge(LATE, 10.0)
+    return book
+
+
 def vcpus_used(book: ClaimLedger) -> int:
     return book.used().get(NODE, {}).get("VCPU", 0)
 
@@ -212,17 +223,13 @@ class TestEndings:
 
     def test_a_late_claim_of_an_instance_that_is_here_ends(self) -> None:
         # given an instance, and a claim for it that arrives late; its scheduler died before it could release it
-        book = ledger()
-        asked = claim("c1", "vm-1")
-        here = report({"vm-1": Member()}, vcpus_used=1)
-        book.reported(here, 1.0)
-        book.judge(asked, 10.0)
-        standing = {"vm-1": asked.allocations}
+        book = with_a_late_claim()
+        standing = {"vm-1": LATE.allocations}
 
         # when the resize that it may be for has not come for as long as one may wait, and some migration is here
         standing["migration"] = {NODE: {"MEMORY_MB": 256}}
         for moment in (11.0, 10.0 + SETTLED_AFTER_S - 1):
-            assert book.reported(here, moment) == []
+            assert book.reported(HERE, moment) == []
             assert book.allocations_read(standing, moment, CHECK_AFTER_S) == []
         endings = book.allocations_read(standing, 10.0 + SETTLED_AFTER_S, CHECK_AFTER_S)
 
@@ -232,14 +239,10 @@ class TestEndings:
 
     def test_a_late_claim_ends_soon_where_no_migration_waits(self) -> None:
         # given an instance, and a claim for it that arrives late
-        book = ledger()
-        asked = claim("c1", "vm-1")
-        here = report({"vm-1": Member()}, vcpus_used=1)
-        book.reported(here, 1.0)
-        book.judge(asked, 10.0)
+        book = with_a_late_claim()
 
         # when Placement shows no other consumer, until nova-compute has audited the node
-        standing = {"vm-1": asked.allocations}
+        standing = {"vm-1": LATE.allocations}
         assert book.allocations_read(standing, 10.0 + AUDITED_AFTER_S - 1, CHECK_AFTER_S) == []
         endings = book.allocations_read(standing, 10.0 + AUDITED_AFTER_S, CHECK_AFTER_S)
 

@@ -49,14 +49,20 @@ def test_a_read_that_began_before_a_build_failed_does_not_end_the_watch() -> Non
 # -- moves that no claim has announced
 
 
-def test_an_alternate_on_the_same_host_is_read_when_it_begins() -> None:
-    # given an instance, and a resize that another host has refused
+def with_an_alternate_on_its_host() -> Node:
+    """Another host has refused a resize, and nova-conductor has written an alternate, the host of the instance."""
     node = Node(vcpus=8)
     node.allocations = {"vm-1": {NODE: {"VCPU": 2}}}
     node.start(report({"vm-1": Member()}))
     node.pass_s(10.0)
-    # when nova-conductor has written an alternate, which is the host of the instance
     node.allocations = {"m-1": {NODE: {"VCPU": 2}}, "vm-1": {NODE: {"VCPU": 4}}}
+    return node
+
+
+def test_an_alternate_on_the_same_host_is_read_when_it_begins() -> None:
+    # given a resize whose alternate is the host of the instance
+    node = with_an_alternate_on_its_host()
+    # when nova-compute begins it
     node.tell(ev.ClaimBegun("vm-1"))
     node.tell(report({"vm-1": Member(instance=True, migration="m-1")}, complete=False))
     # then both are counted
@@ -65,13 +71,9 @@ def test_an_alternate_on_the_same_host_is_read_when_it_begins() -> None:
 
 
 def test_an_alternate_on_the_same_host_is_read_although_nova_compute_refuses_it() -> None:
-    # given an instance, and a resize that another host has refused
-    node = Node(vcpus=8)
-    node.allocations = {"vm-1": {NODE: {"VCPU": 2}}}
-    node.start(report({"vm-1": Member()}))
-    node.pass_s(10.0)
-    # when nova-conductor has written an alternate, which is the host of the instance, and nova-compute refuses it
-    node.allocations = {"m-1": {NODE: {"VCPU": 2}}, "vm-1": {NODE: {"VCPU": 4}}}
+    # given a resize whose alternate is the host of the instance
+    node = with_an_alternate_on_its_host()
+    # when nova-compute refuses it
     node.tell(ev.ClaimBegun("vm-1"), ev.ClaimRefused("vm-1", "resize_claim", "no"))
     # then both are counted until Nova has put the old allocation back
     node.pass_s(0.1)

@@ -230,41 +230,43 @@ def test_decisions_that_come_together_after_a_start_both_see_that_few_nodes_have
 # -- threads ---------------------------------------------------------------------------------------
 
 
-def test_nodes_that_are_requested_together_are_read_side_by_side() -> None:
-    answer, quick = threading.Event(), threading.Event()
+class OneHangs:
+    """A read that does not end for a key with "hangs" before ``answer`` is set."""
 
-    def read(key: Key, _: float) -> tuple[()]:
-        if key[1] == "hangs":
-            answer.wait()
+    def __init__(self) -> None:
+        self.answer, self.quick = threading.Event(), threading.Event()
+
+    def read(self, key: Key, _: float) -> tuple[()]:
+        if "hangs" in key:
+            self.answer.wait()
         else:
-            quick.set()
+            self.quick.set()
         return ()
 
+    def ends_another(self, sut: Revalidator) -> bool:
+        """Whether another read ends meanwhile."""
+        ended = self.quick.wait(WAIT_S)
+        self.answer.set()
+        sut.stop()
+        return ended
+
+
+def test_nodes_that_are_requested_together_are_read_side_by_side() -> None:
+    reads = OneHangs()
     sut = Revalidator(lambda event: None)
-    sut.provide({NODE: read})
+    sut.provide({NODE: reads.read})
     sut.start()
     time.sleep(0.1)  # both threads rest
     for node in ("hangs", "quick"):
         sut.request(ReadRequest(NODE, ("cell-1", node)))
-    was_read = quick.wait(WAIT_S)
-    answer.set()
-    sut.stop()
-    assert was_read
+    assert reads.ends_another(sut)
 
 
 def test_a_cell_that_hangs_does_not_keep_the_nodes_of_another_one_from_being_read() -> None:
-    answer, quick = threading.Event(), threading.Event()
-
-    def read(key: Key, _: float) -> tuple[()]:
-        if key[0] == "hangs":
-            answer.wait()
-        else:
-            quick.set()
-        return ()
-
+    reads = OneHangs()
     # given many nodes of a cell whose database hangs
     sut = Revalidator(lambda event: None)
-    sut.provide({NODE: read})
+    sut.provide({NODE: reads.read})
     sut.start()
     for cell in ("hangs", "quick"):
         sut.add_cell(cell)
@@ -272,10 +274,7 @@ def test_a_cell_that_hangs_does_not_keep_the_nodes_of_another_one_from_being_rea
         sut.request(ReadRequest(NODE, ("hangs", f"node-{number}")))
     # when a node of another cell is to be read
     sut.request(ReadRequest(NODE, ("quick", "node")))
-    was_read = quick.wait(2.0)
-    answer.set()
-    sut.stop()
-    assert was_read
+    assert reads.ends_another(sut)
 
 
 def test_a_node_that_was_waited_for_is_forgotten_too() -> None:
