@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from nova.db.main import models
 
-from shared_scheduler.core.events import BuildsRead, NodesGone, NodesListed, ServicesRead
+from shared_scheduler.core.events import BuildRead, BuildsRead, BuildState, NodesGone, NodesListed, ServicesRead
 from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import ReadRequest
@@ -213,10 +213,11 @@ def test_a_fleet_with_agents_everywhere_is_not_asked_for_changes(
 
 def test_builds_that_could_not_be_read_are_read_by_the_repetition(poll: Poll, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a server whose build is to be read while the database does not answer
-    answers: list[Any] = [DatabaseError("away"), ("as it stands",)]
+    stands = (BuildRead("server-1", BuildState.UNDER_WAY),)
+    answers: list[Exception | tuple[BuildRead, ...]] = [DatabaseError("away"), stands]
     asked: list[dict[str, float]] = []
 
-    def builds(servers: Mapping[str, float], _hosts: Any) -> Any:
+    def builds(servers: Mapping[str, float], _hosts: Any) -> tuple[BuildRead, ...]:
         asked.append(dict(servers))
         answer = answers.pop(0)
         if isinstance(answer, Exception):
@@ -230,6 +231,6 @@ def test_builds_that_could_not_be_read_are_read_by_the_repetition(poll: Poll, mo
     # when another one is wanted, and the read is repeated
     poll.cell.want_build("server-2", 15.0)
     # then it reads both, once
-    assert list(poll.cell.builds()) == [BuildsRead(("as it stands",))]  # type: ignore[arg-type]
+    assert list(poll.cell.builds()) == [BuildsRead(stands)]
     assert asked == [{"server-1": 15.0}, {"server-1": 15.0, "server-2": 15.0}]
     assert list(poll.cell.builds()) == []
