@@ -482,8 +482,12 @@ class Nodes:
 
     def read(self, step: Step, event: NodeRead) -> None:
         """Update a row from the databases and Placement, if no agent reports for the node."""
-        if self._stays_in_its_cell(event):
-            return
+        known = self._nodes.get(event.node)
+        if known is not None and known.cell != event.cell:
+            if counter := self._why_it_stays(known, event):
+                self.counters[counter] += 1
+                return
+            self._forget(event.node)  # it is in the other cell now, and starts anew
         known = self._nodes.get(event.node) or self._add_listed(event, step.now)
         if known is None:
             self.counters["rows_of_too_many_nodes"] += 1
@@ -505,21 +509,13 @@ class Nodes:
         self._show(known)
         step.report(RowRead(known.node, event.read_at_s))
 
-    def _stays_in_its_cell(self, event: NodeRead) -> bool:
-        """Whether a read of another cell does not count; if it does, the node is there, and starts anew.
+    def _why_it_stays(self, known: Node, event: NodeRead) -> str:
+        """The counter of a read of another cell that does not count; empty if it does.
 
         A node that only messages name is in the cell of the database, whichever agent has named it."""
-        known = self._nodes.get(event.node)
-        if known is None or known.cell == event.cell:
-            return False
         if known.is_listed and self.agent_speaks_for(event.node):
-            self.counters["reads_ignored"] += 1
-            return True
-        if event.read_at_s < known.read_at_s:
-            self.counters["reads_overtaken"] += 1
-            return True
-        self._forget(event.node)
-        return False
+            return "reads_ignored"
+        return "reads_overtaken" if event.read_at_s < known.read_at_s else ""
 
     def listed(self, step: Step, event: NodesListed) -> frozenset[str]:
         """Take the hosts of nodes from the database.  Returns the nodes of the cell that it does not have."""
