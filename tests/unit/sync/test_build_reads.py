@@ -8,12 +8,13 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from nova.db.main import models
 
 from shared_scheduler.core.events import BuildFailure, BuildRead, BuildsRead, BuildState
 from shared_scheduler.records.store import NO_REASON
 from shared_scheduler.sync.cell_reads import BUILDS_MAX, CellReads
-from shared_scheduler.sync.databases import BUILD_EVENT
+from shared_scheduler.sync.databases import BUILD_EVENT, DatabaseError
 from tests.unit.sync.nova_databases import NovaDatabases, naive
 
 AGE_S = 30.0
@@ -118,6 +119,23 @@ def test_why_a_build_failed_is_read_although_its_user_has_deleted_the_server(
 
     [found] = read(cell, server)
     assert (found.state, [one.host for one in found.failures]) == (BuildState.GONE, ["cmp1"])
+
+
+def test_a_build_that_ended_during_a_long_outage_is_active(nova: NovaDatabases, cell: CellReads) -> None:
+    # given a server whose build is to be read while the database does not answer
+    launched_at = nova.now - timedelta(seconds=20)
+    server = nova.instance("cmp1", vm_state="active", launched_at=naive(launched_at))
+    with nova.cell_engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE instances RENAME TO away"))
+    with pytest.raises(DatabaseError):
+        read(cell, server)
+    # when it answers ten minutes later
+    with nova.cell_engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE away RENAME TO instances"))
+    nova.now += timedelta(minutes=10)
+    # then the server was still launched after it was placed
+    [event] = cell.builds()
+    assert list(event.builds) == [BuildRead(server, BuildState.ACTIVE, "cmp1", launched_at.timestamp())]
 
 
 def test_each_wish_is_read_once_and_their_number_is_bounded(nova: NovaDatabases, cell: CellReads) -> None:
