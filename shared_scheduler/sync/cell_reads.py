@@ -52,7 +52,7 @@ class CellReads:
         self._reported: dict[str, datetime] = {}
         self._reported_last: set[str] = set()
         self._wanting = threading.Lock()  # the lock above is held during reads
-        self._builds: dict[str, float] = {}  # server -> seconds since it was placed
+        self._builds: dict[str, datetime] = {}  # server -> when it was placed; its read may have to wait
         self._read: dict[str, Seen] = {}  # the last read state of nodes without an agent
 
     # -- services
@@ -116,9 +116,10 @@ class CellReads:
 
     def want_build(self, server: str, age_s: float) -> None:
         """``builds`` shall read this server, which was placed so long ago.  Never blocks for a read."""
+        placed = self.database.now() - timedelta(seconds=age_s)
         with self._wanting:
             if len(self._builds) < BUILDS_MAX:
-                self._builds[server] = age_s
+                self._builds[server] = placed
 
     def builds(self) -> Iterator[BuildsRead]:
         """How the wanted servers stand."""
@@ -126,14 +127,16 @@ class CellReads:
             wanted, self._builds = self._builds, {}
         if not wanted:
             return
+        now = self.database.now()
+        ages_s = {server: (now - placed).total_seconds() for server, placed in wanted.items()}
         try:
-            found = self.database.builds(wanted, self._hosts.values())
+            found = self.database.builds(ages_s, self._hosts.values())
         except DatabaseError:
             self._want_again(wanted)
             raise
         yield BuildsRead(found)
 
-    def _want_again(self, builds: dict[str, float]) -> None:
+    def _want_again(self, builds: dict[str, datetime]) -> None:
         """The repetition of a read that failed shall read these as well."""
         with self._wanting:
             self._builds = dict(islice((builds | self._builds).items(), BUILDS_MAX))
