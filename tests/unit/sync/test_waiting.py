@@ -231,13 +231,13 @@ def test_decisions_that_come_together_after_a_start_both_see_that_few_nodes_have
 
 
 class OneHangs:
-    """A read that does not end for a key with "hangs" before ``answer`` is set."""
+    """A read that does not end for a key with a name of "hangs" before ``answer`` is set."""
 
     def __init__(self) -> None:
         self.answer, self.quick = threading.Event(), threading.Event()
 
     def read(self, key: Key, _: float) -> tuple[()]:
-        if "hangs" in key:
+        if any(name.startswith("hangs") for name in key):
             self.answer.wait()
         else:
             self.quick.set()
@@ -274,6 +274,24 @@ def test_a_cell_that_hangs_does_not_keep_the_nodes_of_another_one_from_being_rea
         sut.request(ReadRequest(NODE, ("hangs", f"node-{number}")))
     # when a node of another cell is to be read
     sut.request(ReadRequest(NODE, ("quick", "node")))
+    assert reads.ends_another(sut)
+
+
+def test_searches_that_hang_do_not_keep_other_nodes_from_being_searched() -> None:
+    reads = OneHangs()
+    # given as many searches as there are threads, in a cell whose database hangs
+    sut = Revalidator(lambda event: None, max_wait_s=0.05)
+    sut.provide({NODE: reads.read})
+    sut.start()
+    for number in range(2):
+        sut.request(ReadRequest(NODE, ("", f"hangs-{number}")))
+    until_s = time.monotonic() + WAIT_S
+    while row(sut, NODE)["in_flight"] < 2:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    # when they have hung for longer than a decision waits, and another node is to be found
+    time.sleep(0.1)
+    sut.request(ReadRequest(NODE, ("", "node")))
     assert reads.ends_another(sut)
 
 
