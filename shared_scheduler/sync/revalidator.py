@@ -8,8 +8,9 @@
   other reads of the same authority (``sync.authorities``), so an outage delays one request by a time-out, not every
   request.  It is logged once a minute.
 - Each authority and each cell has a lane of threads, so one that does not answer does not delay the others.  A cell has
-  a second one for its nodes, so that many of them do not delay its polls.  A thread that has to wait for a key reads it
-  itself if no thread does; a decision then waits for no thread switch.
+  a second one for its nodes, so that many of them do not delay its polls.  A search of a node in all cells that hangs
+  gives its turn to another thread.  A thread that has to wait for a key reads it itself if no thread does; a decision
+  then waits for no thread switch.
 
 A read is a function that takes the key and the time at which it began, and yields events for the core and requests
 for further reads.  If it fails, the events that it yielded before stay valid.
@@ -42,6 +43,8 @@ MAX_WAITING = 50_000
 #: A caller does not wait for a read that has been in flight for this time, because its source does not answer.  A
 #: caller that has waited for this time begins no more reads.
 MAX_WAIT_S = 3.0
+#: Searches of nodes that hang and whose threads are replaced; each may hold a connection to the database.
+HANGING_MAX = 8
 #: How long the stop waits for threads that are in a call.
 JOIN_S = 12.0
 
@@ -160,8 +163,15 @@ class Revalidator:
             if flight is not None:
                 flight.schedule.ask(self._clock() + wanted.in_s)
                 self._lane(flight).put(flight)
+                self._replace_hanging(flight)
         if flight is None and wanted.source == NODE:
             self._outages.failed("the revalidator", f"more than {self._max_waiting} keys wait; some are not read")
+
+    def _replace_hanging(self, flight: Flight) -> None:
+        """A search of a node goes on beside those that hang: the next ones leave the cell out that does not answer."""
+        if flight.source.name == NODE and not flight.key[0]:
+            hanging = self._authorities.hanging(flight.authorities[0], self._clock())
+            self._lanes[NODES].grow(self._work, self._threads[NODES] + min(hanging, HANGING_MAX))
 
     def _flight(self, place: Place) -> Flight | None:
         """The existing flight, or a new one of a node or a question."""
