@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +215,50 @@ def test_a_node_is_found_in_its_cell_when_that_answers_again(
 
 def unreadable(_query: object) -> list[Any]:
     raise DatabaseError("no answer")
+
+
+class SlowPlacement:
+    """Reads the tree of a node in 50 ms, and counts how many it reads at the same time."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._present = 0
+        self._lock = threading.Lock()
+
+    def read(self) -> Tree:
+        self._count(1)
+        time.sleep(0.05)
+        self._count(-1)
+        return Tree()
+
+    def _count(self, step: int) -> None:
+        with self._lock:
+            self._present += step
+            self.most = max(self.most, self._present)
+
+
+def test_placement_reads_few_trees_at_once_however_many_cells_there_are(
+    nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placement = SlowPlacement()
+    monkeypatch.setattr(PlacementMirror, "read", lambda mirror, node: placement.read())
+    # given ten cells
+    nodes = [nova.compute(host, world.provider()) for host in ("cmp-1", "cmp-2")]
+    site = Site(nova, world, 0)
+    cells = [Cell(f"cell-{number}", f"cell{number}", nova.cell_url, "") for number in range(10)]
+    site.sync.use(tuple(cells))
+    site.sync.start()
+    # when the nodes of all are read, as after a start
+    for cell in cells:
+        for node in nodes:
+            site.sync.submit(RefreshNode(cell.uuid, node, "it has no agent", cause="start"))
+    until_s = time.monotonic() + 60.0
+    while len(site.heard) < len(cells) * len(nodes):
+        assert time.monotonic() < until_s, site.heard
+        time.sleep(0.01)
+    site.sync.stop()
+    # then Placement is asked for few of them at the same time
+    assert 1 < placement.most <= 4
 
 
 def test_a_node_whose_agent_has_reported_is_not_read(
