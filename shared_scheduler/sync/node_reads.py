@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,10 @@ from shared_scheduler.sync.databases import CellDatabase, DatabaseError
 from shared_scheduler.sync.flight import Key
 
 LOG = logging.getLogger(__name__)
+
+#: Trees that are read from Placement at once, because each cell has threads of its own.  A read that has waited for so
+#: long for its turn goes on without: Placement may hang, and one time-out is enough.
+TREES_AT_ONCE, TURN_WITHIN_S = 4, 3.0
 
 
 class NodeReads:
@@ -39,6 +44,7 @@ class NodeReads:
         self._cells = cells
         self._agent_speaks_for = agent_speaks_for
         self._is_away = is_away
+        self._turns = threading.Semaphore(TREES_AT_ONCE)
 
     def node(self, key: Key, began_s: float) -> Iterator[NodeRead | NodesGone | NodeNotFound | ServicesRead]:
         """``key``: cell and node; if the cell is empty, it is searched for."""
@@ -81,11 +87,19 @@ class NodeReads:
     def _of_cell(self, reads: CellReads, node: str, began_s: float) -> Iterator[NodeRead]:
         was_listed = node in reads.nodes
         for seen in reads.seen([node]):
-            event = node_read(reads.cell, *seen, self._mirror.read(node), began_s)
+            event = node_read(reads.cell, *seen, self._tree(node), began_s)
             is_removed = (was_listed and node not in reads.nodes) or self._cells().get(reads.cell) is not reads
             if event is not None and not is_removed:  # the core was told that already, and is not told again
                 yield event
             reads.was_read(seen)  # only after Placement has answered and the core has the event
+
+    def _tree(self, node: str) -> Tree:
+        has_turn = self._turns.acquire(timeout=TURN_WITHIN_S)
+        try:
+            return self._mirror.read(node)
+        finally:
+            if has_turn:
+                self._turns.release()
 
 
 def read_node(
