@@ -23,7 +23,7 @@ from compute_agent.service.agent import Agent
 from compute_agent.service.fallback import FAILURES_MAX, Fallback, FallbackTimes, Record
 from compute_agent.service.placement_thread import PlacementThread
 from compute_agent.service.state_directory import StateDirectory
-from compute_agent.tap_wire import ClaimFailed, NodeGone, NodeReported, TapHello
+from compute_agent.tap_wire import ClaimEntered, ClaimFailed, NodeGone, NodeReported, TapHello, TreeWritten
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.protocol.codec import decode, encode
@@ -211,6 +211,23 @@ class TestAgent:
             world.scheduler.cast(claim(claim_id, node=node))
             reason = world.scheduler.verdict(claim_id).reason
             assert reason is not None and reason.detail["why"] == "gone"
+
+    def test_a_claim_of_one_node_is_not_looked_for_in_placement_by_the_others(self, world: World) -> None:
+        # given two nodes of one nova-compute, and a claim that one of them has accepted
+        world.tap()
+        world.agent.take_from_tap(
+            NodeReported(SECOND, ROOT_LEAVES | {"cn.uuid": SECOND}, {}, complete=True, ready=True)
+        )
+        eventually(lambda: len(world.agent.cores) == 2 and all(one.ready for one in world.agent.cores.values()))
+        world.scheduler.cast(claim("c1", "vm-1"))
+        assert world.scheduler.verdict("c1").accepted
+        del world.placement.asked[:]
+        # when nova-compute begins the build, and a read has ended that was asked for after it
+        world.agent.take_from_tap(ClaimEntered("vm-1", "instance_claim"))
+        world.agent.take_from_tap(TreeWritten(NODE))
+        eventually(lambda: any("in_tree" in path for path in world.placement.asked))
+        # then nothing else was read
+        assert not [path for path in world.placement.asked if path.endswith("/allocations")]
 
     def test_a_claim_that_nova_compute_refuses_frees_its_resources(self, world: World) -> None:
         world.tap()
