@@ -64,8 +64,8 @@ class TrackerLost:
 
 @dataclass(frozen=True, slots=True)
 class ClaimBegun:
-    """nova-compute begins to claim for this instance.  If no claim for the instance is pending at the agent, it was
-    placed here without one."""
+    """nova-compute begins to claim for this instance, on a node of the host that it does not tell.  If no claim for the
+    instance is pending at the agent, it was placed here without one."""
 
     consumer: str
 

@@ -355,7 +355,8 @@ class Agent:
             case tap_wire.TreeWritten(node=node):
                 self._for_node(node, ev.TreeChanged())
             case tap_wire.ClaimEntered(consumer=consumer):
-                self._handle(ForNode("", ev.ClaimBegun(consumer)))
+                if not any(core.ledger.awaits(consumer) for core in self.cores.values()):
+                    self._handle(ForNode("", ev.ClaimBegun(consumer)))
             case tap_wire.ClaimFailed(consumer=consumer, kind=kind, text=text):
                 self._handle(ForNode("", ev.ClaimRefused(consumer, kind, text)))
             case tap_wire.BuildEnded(node=node, consumer=consumer, succeeded=succeeded, text=text):
