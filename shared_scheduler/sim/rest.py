@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from compute_agent.agent_settings import AUDITED_AFTER_S
 from shared_scheduler.core.claims import ClaimState
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.model.resources import same_allocations, sum_amounts
@@ -196,11 +197,19 @@ class Rest:
     def be_quiet(self) -> None:
         """Check that only heartbeats and Hellos are sent."""
         self._world.run(AFTER_LONE_S)
+        self._outlast_has_second_claim()
         before = Counter(self._world.network.counters)
         self._world.run(REST_S)
         sent = self._world.network.counters - before
         noise = {name: sent[name] for name in NOISE if sent[name]}
         self._check("quiet", not noise, "network", noise)
+
+    def _outlast_has_second_claim(self) -> None:
+        """Wait for the agents to end the claims that came after their servers, because each end is an increment."""
+        until_s = self._world.now + AUDITED_AFTER_S + AFTER_LONE_S
+        while self._world.now < until_s and any(map(self._has_second_claim, self._world.nodes.values())):
+            self._world.run(REST_STEP_S)
+        self._world.run(REST_STEP_S)
 
     def _endings(self) -> Counter[str]:
         total: Counter[str] = Counter()
@@ -290,6 +299,11 @@ class Rest:
         that came after the server when no resize can wait for it any more (``compute_agent/claim_ledger.py``)."""
         server = self._world.owners()[consumer]
         return bool(server.twins) and server.state is ServerState.LIVES and server.node == node.node
+
+    def _has_second_claim(self, node: SimNode) -> bool:
+        """Whether any such claim is pending."""
+        pending = node.agent.ledger.pending.values() if node.agent is not None else ()
+        return any(self._is_second(node, held.claim.consumer) for held in pending)
 
     def _is_unnoticed(self, node: str, consumer: str) -> bool:
         """Whether a move's allocations on this node were taken back by the conductor, which no event tells."""
