@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -355,11 +356,11 @@ class TheOrderOfTheUrl(Random):
         return list(population)[:k]
 
 
-def test_a_broker_that_hangs_is_left_for_the_next_one(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    # given one that is reached by two ways, and connections on the first that notice a hang soon
+@contextmanager
+def two_ways(post: Post, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Mailbox, Proxy]]:
+    """A scheduler whose broker is reached by two ways, with connections on the first that notice a hang soon."""
     alive = post.url.hosts[0]
     way = Proxy(alive.port)
-    agent = post.agent("compute-1")
     try:
         url = parse_transport_url(f"rabbit://guest:guest@127.0.0.1:{way.port},guest:guest@{alive}/")
         with monkeypatch.context() as short:
@@ -367,19 +368,31 @@ def test_a_broker_that_hangs_is_left_for_the_next_one(post: Post, monkeypatch: p
             short.setattr(transport_settings, "AMQP_HEARTBEAT_S", 2)
             bus = KombuBus(url, post.cell, rng=TheOrderOfTheUrl())
             scheduler = post.box(bus.scheduler_endpoint("controller")).started()
+            agent = post.agent("compute-1")
             scheduler.endpoint.cast(agent.address, b"hello")
             agent.hears(b"hello")
-        # when that one is open and carries nothing any more, not even a farewell
-        way.set(Mode.DROP)
+        yield scheduler, way
+    finally:
+        way.close()
+
+
+@pytest.mark.parametrize("fault", [Mode.DROP, Mode.HALVE], ids=["between messages", "within a message"])
+def test_a_broker_that_hangs_is_left_for_the_next_one(post: Post, monkeypatch: pytest.MonkeyPatch, fault: Mode) -> None:
+    with two_ways(post, monkeypatch) as (scheduler, way):
+        # when the first way is open and carries nothing any more, not even a farewell
+        agent = post.agent("compute-2")
         before = len(scheduler.told)  # the machine may have stood still for so long that it was told before
+        way.set(Mode.DROP)
+        for _ in range(transport_settings.PUBLISH_MAX_MESSAGES):
+            agent.endpoint.broadcast(b"snapshot" * 40)
+        eventually(lambda: bool(way.counters["held"]), "messages are held")
+        way.set(fault)
         # then whoever listened there is told, and hears by the other one
         eventually(lambda: len(scheduler.told) > before and scheduler.is_connected(), "it goes on by the other way")
         agent.endpoint.broadcast(b"increment")
         scheduler.hears(b"increment")
         scheduler.endpoint.cast(agent.address, b"claim")
         agent.hears(b"claim")
-    finally:
-        way.close()
 
 
 # --- administrators ----------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from collections import Counter
 from enum import StrEnum
 
 CHUNK_BYTES = 64 * 1024
+#: A larger piece is more than one of the small messages.
+SMALL_BYTES = 4 * 1024
 BACKLOG = 128
 LOOK_S = 0.05
 RESET = struct.pack("ii", 1, 0)
@@ -23,6 +25,7 @@ class Mode(StrEnum):
     PASS = "pass"
     DROP = "drop"  # connections stay, no data arrives, new connections are not answered
     DELAY = "delay"  # each piece takes `delay_s` longer
+    HALVE = "halve"  # of the next large piece one half arrives, then as with DROP
     CUT = "cut"  # connections are reset, new ones at once
 
 
@@ -83,6 +86,8 @@ class Proxy:
     def _carry(self, source: socket.socket, sink: socket.socket) -> None:
         try:
             while chunk := source.recv(CHUNK_BYTES):
+                if self.mode is Mode.HALVE and len(chunk) > SMALL_BYTES:
+                    chunk = self._halve(chunk, sink)
                 self.counters["held"] += self.mode is Mode.DROP
                 self._wait_while_dropping()
                 if self.mode is Mode.DELAY:
@@ -96,6 +101,11 @@ class Proxy:
             with self._lock:
                 self._open.discard(each)
             each.close()
+
+    def _halve(self, chunk: bytes, sink: socket.socket) -> bytes:
+        sink.sendall(chunk[: len(chunk) // 2])
+        self.mode = Mode.DROP
+        return chunk[len(chunk) // 2 :]
 
     def _wait_while_dropping(self) -> None:
         """Data that are delayed here are sent after the fault, as TCP's retransmissions would be."""
