@@ -17,6 +17,7 @@ from kombu.exceptions import KombuError
 
 from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.plain_messages import plain_frames
+from shared_scheduler.transport.read_ahead import read_ahead
 from shared_scheduler.transport.urls import BrokerUrl
 
 LOG = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class Reconnector:
         connection = self._connect(arguments)
         try:
             _bound_answers(connection, transport_settings.ANSWER_TIMEOUT_S)
+            _read_ahead(connection)
             yield connection
         finally:
             _bound_answers(connection, transport_settings.FAREWELL_TIMEOUT_S)
@@ -137,6 +139,11 @@ def _bound_answers(connection: Connection, timeout_s: float) -> None:
         sock = getattr(connection.connection, "sock", None)  # None with kombu's memory transport
         if sock is not None:
             sock.settimeout(timeout_s)
+
+
+def _read_ahead(connection: Connection) -> None:
+    if connection.transport.driver_type == "amqp":  # kombu's memory transport has no socket
+        read_ahead(connection.connection)
 
 
 def _transport_options(connection_name: str) -> dict[str, Any]:

@@ -25,6 +25,9 @@ AGENT_QUEUE_MAX_BYTES = 64 * 1024 * 1024
 BATCH_MAX_MESSAGES = 256
 BATCH_MAX_S = 0.005
 
+#: What one read of a socket takes at most if less is wanted.  A larger buffer costs more when frames are cut from it.
+READ_AHEAD_BYTES = 16 * 1024
+
 #: A scheduler that has cast nothing for ``EAGER_S`` lets messages gather for ``GATHER_S`` before it reads them.
 EAGER_S = 2.0
 GATHER_S = 0.05
