@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 
 from shared_scheduler.core.events import AggregatesRead, Event
+from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.sync import cost
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import Key, ReadRequest
@@ -232,6 +233,34 @@ def test_a_read_that_fails_again_and_again_with_an_unexpected_error_is_logged_on
     # then the log has the error once
     assert len(caplog.records) == 1
     assert "reading node cell-1 failed" in caplog.text and "KeyError: 'resource_providers'" in caplog.text
+
+
+def test_nodes_that_cannot_be_read_among_others_that_can_do_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # given a Placement that answers for all nodes of a cell but a few
+    driver = SchedulerDriver()
+    sut = driver.provide(NODE)
+    broken = {("cell-1", f"node-{number}") for number in range(3)}
+
+    def answer(key: Key) -> list[Event]:
+        if key in broken:
+            raise PlacementError("no answer")
+        return []
+
+    driver.answer = answer
+    with caplog.at_level("INFO"):
+        # when they are read for a minute
+        for _ in range(50):
+            for number in range(10):
+                sut.request(ReadRequest(NODE, ("cell-1", f"node-{number}")))
+            driver.work_off(1.0)
+        # then the log has it once
+        assert [one.getMessage() for one in caplog.records] == ["node cell-1 cannot be read: no answer"]
+        # and once that all of them can be read
+        broken.clear()
+        driver.work_off(2 * RETRY_MOST_S)
+        assert len(caplog.records) == 2 and "node cell-1: works again" in caplog.text
 
 
 def test_an_error_is_raised_to_a_direct_reader() -> None:
