@@ -82,6 +82,7 @@ class Revalidator:
         self._costs = {name: Cost() for name in self.sources}
         self._lock = threading.Lock()
         self._outages = RateLimitedLog(LOG, clock)
+        self._failing: dict[str, set[Key]] = {}  # name in the log -> the keys whose last read has failed
         self._authorities = Authorities(max_wait_s)
         self._started = False
         self._threads = {**LANES, **(threads or {})}
@@ -111,7 +112,8 @@ class Revalidator:
         with self._lock:
             lanes = [self._lanes.pop(name) for name in (cell, _nodes_of(cell))]
             for place in [place for place in self._flights if place[1][:1] == (cell,)]:
-                self._authorities.forget(self._flights.pop(place))
+                self._authorities.forget(self._flights[place])
+                self._failing.pop(self._described(self._flights.pop(place)), None)
         self._end_lanes(lanes, JOIN_S)
 
     def start(self) -> None:
@@ -293,7 +295,7 @@ class Revalidator:
             finally:
                 spent.seconds, spent.failures = self._clock() - started_s, not succeeded
                 self._end(flight, succeeded, answers, requested, spent)
-        if succeeded:
+        if succeeded and self._described(flight) not in self._failing:
             self._outages.recovered(self._described(flight))
 
     def _carry_out(self, read: Iterable[Event | ReadRequest], source: Source) -> frozenset[Place]:
@@ -318,12 +320,22 @@ class Revalidator:
             self._authorities.ended(flight)
             if self._flights.get(flight.place) is not flight:  # its cell was removed
                 return
+            self._note_failing(flight, not succeeded)
             if flight.source.is_waited_for:
                 self._report(flight, answers, now)
             if flight.source.is_on_request and flight.is_idle:
                 del self._flights[flight.place]
             else:
                 self._lane(flight).put(flight)
+
+    def _note_failing(self, flight: Flight, failing: bool) -> None:
+        name = self._described(flight)
+        if failing:
+            self._failing.setdefault(name, set()).add(flight.key)
+        elif name in self._failing:
+            self._failing[name].discard(flight.key)
+            if not self._failing[name]:
+                del self._failing[name]
 
     def _unread(self, places: Iterable[Place], now: float) -> frozenset[Place]:
         """The places that are due or in flight; the next read does not find again what caused their requests."""
