@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -15,7 +16,7 @@ import requests
 from shared_scheduler.core.events import AggregatesRead, NodeRead, ServicesRead, SharingRead
 from shared_scheduler.placement.mirror import SUM_OF, PlacementMirror
 from shared_scheduler.sync.bootstrap import Bootstrap, Loaded
-from shared_scheduler.sync.databases import DatabaseError
+from shared_scheduler.sync.databases import Cell, CellDatabase, DatabaseError
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World, in_trouble
 from tests.unit.sync.nova_databases import NovaDatabases
@@ -102,6 +103,35 @@ def test_a_cell_that_is_away_does_not_keep_the_others_waiting(
     loaded, _ = load(nova, world)
     assert loaded.unread == {away} and set(loaded.nodes) == {own}
     assert "starting without cell cell2" in caplog.text
+
+
+def test_cells_that_hang_do_not_keep_the_others_from_a_start(
+    nova: NovaDatabases, world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared_scheduler.sync.bootstrap.ANSWERS_WITHIN_S", 0.2, raising=False)
+    own = nova.compute("cmp-1", world.provider(inventories=ROOMY))
+    # given more cells than are read at once, whose databases accept queries and do not answer them, before another one
+    for name in ("cell2", "cell3", "cell4", "cell5", "last"):
+        nova.map_cell(str(uuid.uuid4()), name, nova.cell_url, "rabbit://")
+    answer = threading.Event()
+
+    def open_cell(cell: Cell) -> CellDatabase:
+        database = nova.open_cell(cell)
+        if cell.name != "last":
+            monkeypatch.setattr(database, "services", lambda: answer.wait() and ())
+        return database
+
+    # when the scheduler starts
+    loaded: list[Loaded] = []
+    start = Bootstrap(nova.api(), open_cell, PlacementMirror(world.client), lambda _: None, time.monotonic)
+    thread = threading.Thread(target=lambda: loaded.append(start.load()), daemon=True)
+    thread.start()
+    thread.join(30.0)
+    answer.set()
+    # then it does without them
+    assert [set(one.nodes) for one in loaded] == [{own}]
+    assert (len(loaded[0].unread), len(loaded[0].databases)) == (5, 6)
+    assert "starting without cell cell1" in caplog.text
 
 
 def test_without_any_readable_cell_the_error_names_one(nova: NovaDatabases, world: World, tmp_path: Path) -> None:
