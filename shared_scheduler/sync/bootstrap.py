@@ -18,8 +18,9 @@ their agents or for the exact read.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -35,6 +36,9 @@ LOG = logging.getLogger(__name__)
 
 #: Cells that are read in parallel.
 CELLS_AT_ONCE = 4
+#: The start goes on without a cell that has not been read for so long since it was the next one to be waited for, as
+#: Nova does.
+ANSWERS_WITHIN_S = 60.0
 #: What a read of Placement raises: there was no answer, or one of another shape.
 UNREADABLE = (PlacementError, AttributeError, LookupError, TypeError, ValueError)
 Found = TypeVar("Found")
@@ -78,14 +82,14 @@ class Bootstrap:
         aggregates = self._api.aggregates()
         self._submit(AggregatesRead(aggregates, complete=True))
         databases = {cell.uuid: self._open_cell(cell) for cell in cells if cell.schedulable}
-        with ThreadPoolExecutor(CELLS_AT_ONCE + 2, "bootstrap") as pool:
-            trees, sharing = _begin(pool, self._overview), _begin(pool, self._sharing)
-            parts = {
-                uuid: _begin(pool, self._cell, database, trees.result, aggregates)
-                for uuid, database in databases.items()
-            }
-            nodes = {uuid: part.result() for uuid, part in parts.items()}
-            self._share(sharing.result())
+        trees, sharing = _begin(self._overview), _begin(self._sharing)
+        turns = threading.Semaphore(CELLS_AT_ONCE)
+        parts = {
+            uuid: _begin(self._cell, database, trees.result, aggregates, turns) for uuid, database in databases.items()
+        }
+        trees.result()
+        nodes = {uuid: _nodes_of(databases[uuid], part, turns) for uuid, part in parts.items()}
+        self._share(sharing.result())
         unread = {uuid: error for uuid, error in nodes.items() if isinstance(error, DatabaseError)}
         if unread and len(unread) == len(databases):
             raise next(iter(unread.values()))
@@ -123,18 +127,41 @@ class Bootstrap:
         database: CellDatabase,
         trees: Callable[[], Mapping[str, Tree]],
         aggregates: Sequence[AggregateFacts],
-    ) -> list[str] | DatabaseError:
-        """Submit one cell; returns the uuids of its nodes, or the error."""
-        try:
+        turns: threading.Semaphore,
+    ) -> list[str]:
+        """Submit one cell; returns the uuids of its nodes.
+
+        :raises DatabaseError: when the cell cannot be read
+        """
+        with turns:
             return load_cell(database, trees(), aggregates, self._submit, self._clock)
-        except DatabaseError as error:
-            LOG.error("starting without cell %s: %s", database.cell.name, error)
-            return error
 
 
-def _begin(pool: ThreadPoolExecutor, function: Callable[..., Found], *arguments: Any) -> Future[Found]:
-    """Start the function in a thread of the pool; its queries are added to the cost of this read."""
-    return pool.submit(copy_context().run, function, *arguments)
+def _nodes_of(database: CellDatabase, part: Future[list[str]], turns: threading.Semaphore) -> list[str] | DatabaseError:
+    """The uuids of the nodes of a cell, or the error.  One that hangs gives its turn to another; its thread goes on."""
+    try:
+        return part.result(ANSWERS_WITHIN_S)
+    except TimeoutError:
+        turns.release()
+        unread = DatabaseError(f"its database has not answered for {ANSWERS_WITHIN_S:.0f} s")
+    except DatabaseError as error:
+        unread = error
+    LOG.error("starting without cell %s: %s", database.cell.name, unread)
+    return unread
+
+
+def _begin(function: Callable[..., Found], *arguments: Any) -> Future[Found]:
+    """Start the function in a thread, which no exit waits for; its queries are added to the cost of this read."""
+    future: Future[Found] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as error:  # the waiting thread raises it
+            future.set_exception(error)
+
+    threading.Thread(target=copy_context().run, args=(run,), name="bootstrap", daemon=True).start()
+    return future
 
 
 def load_cell(
