@@ -240,6 +240,7 @@ class SlowPlacement:
 def test_placement_reads_few_trees_at_once_however_many_cells_there_are(
     nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("shared_scheduler.sync.node_reads.TURN_WITHIN_S", 60.0)  # on a busy machine too
     placement = SlowPlacement()
     monkeypatch.setattr(PlacementMirror, "read", lambda mirror, node: placement.read())
     # given ten cells
