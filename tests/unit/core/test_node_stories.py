@@ -419,6 +419,20 @@ def test_a_disabled_or_forgotten_service_is_not_chosen() -> None:
     assert driver.table.service("host-2") is None
 
 
+def test_a_service_that_moved_to_another_cell_is_that_of_its_new_cell() -> None:
+    # given a node that was set up again in another cell, and its old service, which does not report any more
+    driver = SchedulerDriver().without_agents("node-1")
+    driver.without_agents("node-1", cell=OTHER_CELL, read_at_s=driver.now)
+    driver.give(ev.ServicesRead(CELL, (ServiceFacts("host-1", up=False),), True))
+    # when the old one is deleted
+    driver.give(ev.ServicesRead(CELL, (), True))
+    # then the node is selected
+    assert only(ef.WriteAllocation, driver.ask()).cell == OTHER_CELL
+    # and is not when its new one is deleted too
+    driver.give(ev.ServicesRead(OTHER_CELL, (), True))
+    assert driver.table.service("host-1") is None
+
+
 def test_a_write_names_the_service_that_the_decision_relied_on() -> None:
     # given a host that accepted servers when it was selected, and is disabled while its agent judges the claim
     driver = SchedulerDriver().with_agents("node-1")
