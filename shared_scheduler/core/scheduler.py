@@ -63,6 +63,7 @@ from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.step import Step, Timers
 from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import (
     BuildResult,
     Claim,
@@ -133,7 +134,7 @@ class SchedulerCore:
             settings, self.timers, self.planner, self.claims, self.nodes, self.quarantine, self.recheck,
             GroupCheck(table, rng), SpreadCheck(table, decider, rng),
         )  # fmt: skip
-        self._hosts_with_service: dict[str, set[str]] = {}  # by cell
+        self._services_of: dict[str, dict[str, ServiceFacts]] = {}  # cell -> host -> its service there
         self._timer_handlers: dict[str, Callable[[Step, str], None]] = {
             "verdict": self.claims.on_verdict_timer,
             "late": self.claims.on_late_timer,
@@ -323,15 +324,22 @@ class SchedulerCore:
         self.recheck.no_row(step, gone)
 
     def _services(self, event: ev.ServicesRead) -> None:
-        known = self._hosts_with_service.setdefault(event.cell, set())
-        read = {service.host for service in event.services}
+        known = self._services_of.setdefault(event.cell, {})
+        read = {service.host: service for service in event.services}
         for service in event.services:
             self.table.set_service(service)
-        if event.complete:
-            for host in sorted(known - read):
-                self.table.forget_service(host)
-            known.intersection_update(read)
-        known |= read
+        for host in sorted(known.keys() - read.keys()) if event.complete else ():
+            del known[host]
+            self._service_gone(host)
+        known.update(read)
+
+    def _service_gone(self, host: str) -> None:
+        """A cell does not have the service any more; it may have moved to another one."""
+        left = next((services[host] for services in self._services_of.values() if host in services), None)
+        if left is None:
+            self.table.forget_service(host)
+        else:
+            self.table.set_service(left)
 
     def _aggregates(self, step: Step, event: ev.AggregatesRead) -> None:
         before = self._hosts_of_aggregates()
