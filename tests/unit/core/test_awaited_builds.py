@@ -136,6 +136,18 @@ def test_a_server_that_never_ends_is_forgotten(driver: SchedulerDriver) -> None:
     assert read(driver, BuildState.ACTIVE, host="host-1") == []
 
 
+def test_a_build_that_only_the_last_read_shows_is_recorded(driver: SchedulerDriver) -> None:
+    # given a server whose build takes most of an hour
+    host = place(driver)
+    driver.wait(READ_AFTER_S[-1])
+    assert len(driver.build_reads) == len(READ_AFTER_S)
+    # when the database answers the last read, some minutes later because it was away
+    driver.wait(300.0)
+    # then
+    assert read(driver, BuildState.ACTIVE, host=host) == [(host, True, "", AT_S)]
+    assert "builds_forgotten" not in driver.core.counters()
+
+
 def test_a_request_that_only_asks_awaits_no_build(driver: SchedulerDriver) -> None:
     driver.ask(request(SERVER, dry_run=True))
     driver.wait(READ_AFTER_S[-1])
