@@ -28,6 +28,8 @@ from shared_scheduler.core.step import Step, Timers
 AWAITED_MAX = 16_384
 #: Time from the placement, or from the last failure that an agent has reported, to each read.
 READ_AFTER_S = (15.0, 30.0, 60.0, 120.0, 240.0, 600.0, 1200.0, 2400.0, 3600.0)
+#: When a server is forgotten: the answer to the last read takes a while, and the database may not answer at once.
+FORGOTTEN_AFTER_S = READ_AFTER_S[-1] + 900.0
 #: The first of these reads for a node with an agent, which usually reports the end.
 WITH_AGENT = READ_AFTER_S.index(240.0)
 
@@ -91,15 +93,15 @@ class AwaitedBuilds:
             self._set_timer(server)
 
     def on_timer(self, step: Step, server: str) -> None:
-        """A read is due."""
+        """A read is due, or the last one has not shown the end."""
         awaited = self._awaited[server]
-        step.emit(ReadBuild(awaited.cell, server, step.now - awaited.placed_s, cause=step.cause))
-        awaited.reads += 1
         if awaited.reads == len(READ_AFTER_S):
             self.counters["builds_forgotten"] += 1
             self._forget(server)
-        else:
-            self._set_timer(server)
+            return
+        step.emit(ReadBuild(awaited.cell, server, step.now - awaited.placed_s, cause=step.cause))
+        awaited.reads += 1
+        self._set_timer(server)
 
     def read(self, step: Step, event: BuildsRead) -> None:
         """Record what the databases show and no agent has reported."""
@@ -132,7 +134,8 @@ class AwaitedBuilds:
 
     def _set_timer(self, server: str) -> None:
         awaited = self._awaited[server]
-        self._timers.set((TIMER, server), awaited.since_s + READ_AFTER_S[awaited.reads])
+        due_s = (*READ_AFTER_S, FORGOTTEN_AFTER_S)[awaited.reads]
+        self._timers.set((TIMER, server), awaited.since_s + due_s)
 
     def _forget(self, server: str) -> None:
         del self._awaited[server]
