@@ -197,14 +197,14 @@ class Rest:
     def be_quiet(self) -> None:
         """Check that only heartbeats and Hellos are sent."""
         self._world.run(AFTER_LONE_S)
-        self._outlast_has_second_claim()
+        self._outlast_second_claims()
         before = Counter(self._world.network.counters)
         self._world.run(REST_S)
         sent = self._world.network.counters - before
         noise = {name: sent[name] for name in NOISE if sent[name]}
         self._check("quiet", not noise, "network", noise)
 
-    def _outlast_has_second_claim(self) -> None:
+    def _outlast_second_claims(self) -> None:
         """Wait for the agents to end the claims that came after their servers, because each end is an increment."""
         until_s = self._world.now + AUDITED_AFTER_S + AFTER_LONE_S
         while self._world.now < until_s and any(map(self._has_second_claim, self._world.nodes.values())):
