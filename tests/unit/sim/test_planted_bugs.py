@@ -121,7 +121,7 @@ def plans() -> Iterator[RunPlan]:
     yield left_provider_plan()
     yield evacuations_plan()
     yield replace(many_labels(40), duration_s=12.0)  # claims outlive their requests
-    yield many_labels(60049)  # a scheduler misses many verdicts
+    yield deaf_plan()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -362,6 +362,18 @@ def evacuations_plan() -> RunPlan:
         ),
         fault_every_s=1.0,
         fault_kinds=("host_evacuated",),
+    )
+
+
+def deaf_plan() -> RunPlan:
+    """A scheduler misses many verdicts, because a node hears nothing."""
+    return RunPlan(
+        seed=4,
+        duration_s=12.0,
+        sizes=Sizes(nodes=2, schedulers=1, heartbeat_interval_s=2.0),
+        workload=Workload(rate_per_s=15.0, lifetime_s=5.0, flavors=FLAVORS[:1]),
+        fault_every_s=1.0,
+        fault_kinds=("deaf_node",),
     )
 
 
