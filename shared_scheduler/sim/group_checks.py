@@ -215,20 +215,25 @@ class GroupChecks:
         return any(answered[uuid] in nodes.values() for uuid in others if owners[uuid].state in PLACED)
 
     def _check_spread(self, scheduler: SimScheduler, group: ServerGroup, asked: SentRequest, nodes: set[str]) -> None:
-        """Every node is eligible.  A server that was deleted, or was about to move, while the request was under way
-        leaves the others where they are.  Nobody looks up one that the scheduler knows as built where it was before its
-        move."""
+        """Every node is eligible; for a move every one in the cell of the server, which it does not leave.  A server
+        that was deleted, or was about to move, while the request was under way leaves the others where they are.
+        Nobody looks up one that the scheduler knows as built where it was before its move."""
         own = {server.uuid for server in asked.servers}
         others = [uuid for uuid in group.members if uuid not in own]
         moving = self._world.scheduled_moves.have_changed(others, asked.asked_s)
         if group.left_s >= asked.asked_s or moving or any((scheduler.name, uuid) in self._misled for uuid in own):
             return
-        rack_of = self._world.rack_of
-        counts = Counter(dict.fromkeys(map(rack_of, self._world.nodes), 0))
-        counts.update(map(rack_of, self._placed(group).values()))
+        rack_of, eligible = self._world.rack_of, self._eligible(asked)
+        counts = Counter(dict.fromkeys(map(rack_of, eligible), 0))
+        counts.update(rack_of(node) for node in self._placed(group).values() if node in eligible)
         most = max(counts[rack_of(node)] for node in nodes)
         holds = most - min(counts.values()) <= group.max_skew
         self._check("spread", holds, scheduler.name, asked.request.request_id, nodes, dict(counts), group.max_skew)
+
+    def _eligible(self, asked: SentRequest) -> frozenset[str]:
+        """The nodes to which a request without a trait or aggregate may go."""
+        destination, nodes = asked.request.destination, self._world.nodes.values()
+        return frozenset(one.node for one in nodes if destination is None or destination.cell == one.cell)
 
     def failed(self, scheduler: SimScheduler, failure: ef.Fail) -> None:
         """A scheduler ends a request without a host."""

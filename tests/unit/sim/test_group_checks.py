@@ -12,7 +12,7 @@ from shared_scheduler.core.effects import Answer, Choice, Fail, FailureCode
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.core.spread_check import SPREAD_TOO_FAR
 from shared_scheduler.decision.record import Attempt, DecisionRecord
-from shared_scheduler.decision.request import LABEL_POLICY
+from shared_scheduler.decision.request import LABEL_POLICY, Destination
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, Usage, Verdict
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
@@ -220,6 +220,20 @@ def test_a_server_whose_move_has_no_host_yet_is_in_no_rack(labelled: World) -> N
     # but one that is asked for later is not
     answer(labelled, go_to(labelled, SECOND, node_of(labelled)))
     assert violations(labelled) == ["spread"]
+
+
+def test_a_rack_of_another_cell_may_stay_empty_beside_a_server_that_moves(labelled: World) -> None:
+    # given a server that moves to the rack of another one, while a rack is empty
+    node = node_of(labelled)
+    asked = go_to(labelled, SECOND, node)
+    asked.request = replace(asked.request, destination=Destination(cell=node.cell))
+    answer(labelled, asked)
+    assert violations(labelled) == ["spread"]
+    # when the empty rack is in another cell, to which it cannot move, then that is right
+    labelled.checkers.violations.clear()
+    second_of(labelled).cell = "another"
+    answer(labelled, asked)
+    assert violations(labelled) == []
 
 
 def test_a_request_that_fails_although_it_tried_one_rack_only_is_a_violation(labelled: World) -> None:
