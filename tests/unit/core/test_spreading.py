@@ -200,6 +200,15 @@ def test_a_server_that_nova_has_deleted_does_not_count_while_its_agent_still_sho
     assert only(ef.DeleteAllocation, effects).consumer == "server-5"
 
 
+def test_a_server_that_its_host_has_deleted_does_not_count_while_placement_has_its_allocations() -> None:
+    # given two racks; Placement still has the allocations of a server that was deleted in the first one
+    driver = in_racks("node-1", "node-2")
+    driver.hear(snapshot("node-1", 2, consumers={"server-7": Consumer(taken("node-1"), False, WEB)}))
+    driver.hear(snapshot("node-2", 2, free_mb=2048))
+    # when another one comes, then it may go there
+    assert only_claim(driver.ask(asking())).node == "node-1"
+
+
 def test_a_server_that_its_agent_stops_to_report_while_the_others_are_read_still_counts() -> None:
     # given a server that was built in the rack of a claim meanwhile, so that it is not looked up
     driver = in_racks("node-1", "node-2")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.messages import Consumer, Usage
 from shared_scheduler.table.host_table import HostTable
@@ -44,6 +46,23 @@ def test_a_member_that_moves_is_at_both_ends_for_a_while() -> None:
     assert homes(table) == {"host-of-node-2": 1}
     table.apply("node-2", {}, {"a": None}, {}, epoch=1, sequence=3)
     assert (homes(table), len(table.groups)) == ({}, 0)
+
+
+def test_a_deleted_server_is_no_member_while_placement_has_its_allocations() -> None:
+    table = table_with(a=member("node-1"))
+    table.apply("node-1", {}, {"a": replace(member("node-1"), member=False)}, {}, epoch=1, sequence=2)
+    assert (table.groups.of("web"), len(table.groups)) == (frozenset(), 0)
+    # the agent reports its group still, and with it the digest of the node
+    assert table.digest("node-1") == digest_of(node_leaves("node-1"), table.view("node-1").consumers, {})
+    table.apply("node-1", {}, {"a": None}, {}, epoch=1, sequence=3)
+    assert len(table.groups) == 0
+
+
+def test_a_server_that_comes_back_is_a_member_again() -> None:
+    left = replace(member("node-1"), member=False)
+    table = table_with(a=left, b=left)
+    table.apply("node-1", {}, {"a": member("node-1"), "b": member("node-1", "other")}, {}, epoch=1, sequence=2)
+    assert (homes(table), homes(table, "other")) == ({"host-of-node-1": 1}, {"host-of-node-1": 1})
 
 
 def test_a_group_that_is_learnt_later_is_added_to_what_was_known() -> None:
