@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The instances of each server group and their slots, from rows and own outstanding claims.
 
-A row has the group of each consumer if its agent knows it; a claim of this scheduler has the group of its consumer.
-Both may show one instance on one slot, so the sources of each place are counted.  An instance that moves has two
-places.
+A row has the group of each consumer if its agent knows it, and shows an instance while the consumer is a member of the
+node.  A claim of this scheduler has the group of its consumer.  Both may show one instance on one slot, so the sources
+of each place are counted.  An instance that moves has two places.
 
 The slots of a group are also an array without gaps, so that a decision counts thousands of servers with one label by
 domain in some microseconds.

@@ -181,7 +181,8 @@ class RowWriter:
             if stored.member:
                 self.members.add(uuid, row.slot)
         for uuid, group in row.groups.items():
-            self.groups.add(group, uuid, row.slot)
+            if row.consumers[uuid].member:
+                self.groups.add(group, uuid, row.slot)
         for claim in row.claims.values():
             self.update_member(row, claim.consumer)
             if claim.group:
@@ -292,7 +293,7 @@ class RowWriter:
         """Store a consumer; returns whether it takes, or took, from another provider than the root."""
         before = row.consumers.get(uuid)
         if row.groups or (consumer is not None and consumer.group):
-            self._put_group(row, uuid, "" if consumer is None else consumer.group)
+            self._put_group(row, uuid, consumer)
         if consumer is None:
             return before is not None and self._drop(row, uuid, before)
         key = compact(row.node, consumer)
@@ -308,16 +309,22 @@ class RowWriter:
             self.members.add(uuid, row.slot)
         return other_providers if not after.others else _use_others(row, after, 1)
 
-    def _put_group(self, row: Row, uuid: str, group: str) -> None:
-        before = row.groups.get(uuid, "")
-        if before == group:
-            return
-        if before:
-            del row.groups[uuid]
-            self.groups.discard(before, uuid, row.slot)
+    def _put_group(self, row: Row, uuid: str, consumer: Consumer | None) -> None:
+        """Store the group of a consumer, before the consumer itself.  It has the consumer while that is a member: a
+        deleted server is none, although Placement may have its allocations for some time."""
+        group, stored = "" if consumer is None else consumer.group, row.consumers.get(uuid)
+        before = row.groups.get(uuid, "") if stored is not None and stored.member else ""
+        after = group if consumer is not None and consumer.member else ""
         if group:
             row.groups[uuid] = group
-            self.groups.add(group, uuid, row.slot)
+        else:
+            row.groups.pop(uuid, None)
+        if before == after:
+            return
+        if before:
+            self.groups.discard(before, uuid, row.slot)
+        if after:
+            self.groups.add(after, uuid, row.slot)
 
     def _drop(self, row: Row, uuid: str, stored: StoredConsumer) -> bool:
         del row.consumers[uuid]
@@ -377,7 +384,7 @@ class RowWriter:
             if stored.member:
                 self.members.discard(uuid, row.slot)
         for uuid in list(row.groups):
-            self._put_group(row, uuid, "")
+            self._put_group(row, uuid, None)
 
     def set_freshness(self, row: Row, freshness: Freshness) -> None:
         """Set the freshness of a row."""

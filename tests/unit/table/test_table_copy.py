@@ -37,7 +37,8 @@ def add(table: HostTable, number: int) -> None:
     node = name(number)
     table.upsert(node, "cell-1", f"host-{number}", node)
     table.set_service(ServiceFacts(f"host-{number}"))
-    consumers = {f"server-{number}": Consumer(small(node), True, f"group-{number % 7}")}
+    group = f"group-{number % 7}"
+    consumers = {f"server-{number}": Consumer(small(node), True, group), f"gone-{number}": Consumer({}, False, group)}
     table.load(node, node_leaves(node), consumers, {"claim-of-others": "somebody"}, epoch=1, sequence=1)
 
 
