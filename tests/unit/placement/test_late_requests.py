@@ -116,6 +116,26 @@ def test_a_replacement_that_arrives_late_leaves_the_next_attempt(
     assert holds(world, winner)
 
 
+def test_a_loser_leaves_what_the_winner_wrote_after_its_own_late_write_was_deleted(
+    world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter
+) -> None:
+    # given one request that two schedulers got, and a write of the first one that was given up and came after all
+    effect = intent(world.provider())
+    world.http.faults = [lost_reply] + [never_sent] * 1000
+    given_up = allocation_writer.write(effect)
+    assert given_up.code is WriteCode.UNREACHABLE
+    world.http.faults = []
+
+    # when it deletes that, and the second one answers with the same host
+    assert allocation_writer.delete(replace(undo(effect), generation=given_up.generation)).gone
+    assert other_writer.write(replace(effect, claim_id="of-the-winner")).code is WriteCode.WRITTEN
+
+    # then the first one finds no other host
+    other_host = intent(world.provider(), consumer=effect.consumer)
+    assert allocation_writer.write(other_host).code is WriteCode.CONSUMER_CONFLICT
+    assert holds(world, effect)
+
+
 def test_a_loser_leaves_what_the_winner_wrote_again(
     world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter
 ) -> None:
