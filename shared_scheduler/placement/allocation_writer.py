@@ -463,6 +463,7 @@ class AllocationWriter:
             if reply is None:
                 break
             if reply.meaning is Meaning.DONE:
+                self._deleted(consumer, attempt)
                 return AllocationDeleted(claim_id, True, cause=request_id)
             retry = reply.meaning in (Meaning.CONFLICT, Meaning.UNKNOWN)
             if not retry or self._clock() >= until_s or self._pause(RETRY_BACKOFF.wait_s(self._rng)):
@@ -539,6 +540,10 @@ class AllocationWriter:
         with self._lock:
             self._in_doubt.settled(consumer)
         self._has_allocations(consumer)
+
+    def _deleted(self, consumer: str, attempt: WriteAttempt) -> None:
+        with self._lock:
+            self._in_doubt.deleted(consumer, attempt)
 
     def _has_allocations(self, consumer: str) -> None:
         with self._lock:

@@ -3,7 +3,8 @@
 
 A request that timed out may still be carried out later.  Each one is stored and checked a few times; allocations that
 are exactly ours are then deleted.  A check does not count if it has no answer, or if another operation may rely on the
-allocations.  While a write is stored, a conflict with it is recognised as a conflict with our own write.
+allocations.  While a write is stored, a conflict with it is recognised as a conflict with our own write, until what it
+wrote was deleted: another scheduler may write the same from then on.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class WriteAttempt:
 class _Case:
     attempts: list[WriteAttempt]
     check_at_s: float
+    deleted: list[WriteAttempt] = field(default_factory=list)  # of the attempts
     checks: int = 0
     under_way_since_s: float | None = None
 
@@ -70,6 +72,8 @@ class InDoubtWrites:
         case = self._cases.pop(consumer, None) or _Case([], 0.0)
         if attempt not in case.attempts:
             case.attempts.append(attempt)
+        if attempt in case.deleted:
+            case.deleted.remove(attempt)
         case.checks, case.check_at_s = 0, now + self._checks_after_s[0]
         case.under_way_since_s = None
         self._cases[consumer] = case
@@ -79,9 +83,15 @@ class InDoubtWrites:
         return False
 
     def attempts(self, consumer: str) -> tuple[WriteAttempt, ...]:
-        """The attempts of one consumer, oldest first."""
+        """The attempts of one consumer that may have been carried out, and were not deleted; oldest first."""
         case = self._cases.get(consumer)
-        return tuple(case.attempts) if case else ()
+        return tuple(one for one in case.attempts if one not in case.deleted) if case else ()
+
+    def deleted(self, consumer: str, attempt: WriteAttempt) -> None:
+        """Note that what an attempt wrote was deleted.  It was sent perhaps twice, so it is still checked."""
+        case = self._cases.get(consumer)
+        if case is not None and attempt in case.attempts:
+            case.deleted.append(attempt)
 
     def settled(self, consumer: str) -> None:
         """Remove a consumer whose allocations are known, and either needed or deleted."""

@@ -219,6 +219,7 @@ class SimWriters:
             needed = False if sole else self._listener.is_needed(effect.consumer, part)
             if needed is False:
                 self._take_back(effect.consumer, part, rest, effect.claim_id)
+                self._lone.deleted(effect)
             else:
                 gone, left_alone, detail = False, bool(needed), "the server needs it"
                 changed = finding is ConflictCase.FOREIGN

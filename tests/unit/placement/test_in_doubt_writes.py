@@ -67,6 +67,18 @@ def test_every_attempt_of_a_consumer_is_remembered_once() -> None:
     assert in_doubt.attempts("c") == ()
 
 
+def test_an_attempt_that_was_deleted_is_only_checked() -> None:
+    in_doubt = InDoubtWrites()
+    for attempt in (ONE, TWO):
+        in_doubt.add("c", attempt, 0.0)
+    for consumer in ("c", "d"):
+        in_doubt.deleted(consumer, ONE)
+    assert in_doubt.attempts("c") == (TWO,)
+    assert in_doubt.all() == [("c", (ONE, TWO))]
+    in_doubt.add("c", ONE, 1.0)
+    assert in_doubt.attempts("c") == (ONE, TWO)
+
+
 def test_the_memory_is_bounded_and_a_drop_is_reported() -> None:
     in_doubt = InDoubtWrites(max_consumers=2)
     assert in_doubt.add("a", ONE, 0.0) and in_doubt.add("b", ONE, 0.0)
