@@ -331,6 +331,29 @@ def test_a_delete_does_not_wait_for_a_slow_write(world: World) -> None:
     batches.writer.stop()
 
 
+def test_a_write_that_waits_until_it_is_sent_again_holds_up_nothing_else_of_its_host(world: World) -> None:
+    # given an allocation that stands, and a write to the same host that is refused for some seconds
+    batches = Batches(world, writers=2, deleters=1, clock=time.monotonic)
+    effect = intent(world.provider())
+    batches.writer.submit(effect)
+    assert batches.codes(effect) == [W]
+    (node,) = effect.allocations
+    refused, other = intent(node), intent(node)
+    orphan(refused.consumer)
+    world.http.faults = [lambda _, __, go: batches.hold(go)]
+    batches.writer.submit(refused)
+    assert batches.held.wait(WAIT_S)
+    # when another write to it comes, and a delete
+    batches.writer.submit(other)
+    batches.writer.submit(undo(effect))
+    batches.gate.set()
+    # then both are carried out meanwhile
+    heard = {batches.heard.get(timeout=WAIT_S).claim_id for _ in range(2)}
+    assert heard == {other.claim_id, effect.claim_id}
+    assert batches.codes(refused) == [WriteCode.CONSUMER_CONFLICT]
+    batches.writer.stop()
+
+
 def test_too_many_are_turned_away_with_an_answer(world: World) -> None:
     batches = Batches(world, max_waiting=2)
     node = world.provider()
