@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Generic, Protocol, TypeVar
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
@@ -76,6 +77,8 @@ class WriteQueue(Generic[Item]):
     * Deletes are served in the order of their arrival.  The next one keeps its providers free of new writes.
     * No two batches in flight share a provider or a consumer, because concurrent writes to one provider may over-commit
       it, or fail the write of more providers without need.
+    * While a write waits until it is sent again, others may use its providers, and not its consumer.  It goes on before
+      any later batch, when those in flight have freed its providers.
     * A batch has at most ``pace.batch_max()`` jobs; its jobs may share providers.
     * A job that is ``alone``, as each delete is, is a batch of one.
     * A write is sent as soon as a writer is free; writes do not wait to fill a batch.
@@ -90,6 +93,8 @@ class WriteQueue(Generic[Item]):
         self._waiting: list[Job[Item]] = []
         self._parts: list[tuple[Job[Item], ...]] = []  # of refused batches, before all others
         self._in_flight: list[Job[Item]] = []
+        self._paused: set[int] = set()  # of those in flight, by ``id``
+        self._resuming: list[Job[Item]] = []  # of those in flight: they wait for their providers, in this order
 
     @property
     def waiting(self) -> int:
@@ -142,7 +147,10 @@ class WriteQueue(Generic[Item]):
     def _busy(self) -> _Taken:
         busy = _Taken()
         for job in self._in_flight:
-            busy.add(job)
+            if id(job) in self._paused:
+                busy.consumers.add(job.consumer)
+            else:
+                busy.add(job)
         return busy
 
     def _next_delete(self, busy: _Taken) -> Job[Item] | None:
@@ -206,12 +214,33 @@ class WriteQueue(Generic[Item]):
         self._waiting = [job for job in self._waiting if id(job) not in ids]
         return chosen
 
+    # -- pauses
+
+    def pause(self, job: Job[Item]) -> None:
+        """Free the providers of a write in flight, which waits until it is sent again."""
+        self._paused.add(id(job))
+
+    def resume(self, job: Job[Item]) -> bool:
+        """Take the providers of a paused write again; False: call it again when a batch was ended or paused."""
+        if id(job) in self._paused:
+            self._paused.remove(id(job))
+            self._resuming.append(job)
+        waiting = self._paused.union(map(id, self._resuming))
+        before = [one for one in self._in_flight if id(one) not in waiting]
+        before += takewhile(lambda one: one is not job, self._resuming)
+        if not all(one.providers.isdisjoint(job.providers) for one in before):
+            return False
+        self._resuming = _without(self._resuming, job)
+        return True
+
     # -- endings
 
     def done(self, ended: Job[Item]) -> bool:
         """End a job and free its providers and consumer; False if it has ended already."""
         before = len(self._in_flight)
-        self._in_flight = [job for job in self._in_flight if job is not ended]
+        self._in_flight = _without(self._in_flight, ended)
+        self._resuming = _without(self._resuming, ended)
+        self._paused.discard(id(ended))
         return len(self._in_flight) < before
 
     def put_back(self, parts: tuple[tuple[Job[Item], ...], ...]) -> None:
@@ -236,6 +265,10 @@ class WriteQueue(Generic[Item]):
         left = (tuple(job for job in part if id(job) not in gone) for part in self._parts)
         self._parts = [part for part in left if part]
         return dropped
+
+
+def _without(jobs: list[Job[Item]], job: Job[Item]) -> list[Job[Item]]:
+    return [one for one in jobs if one is not job]
 
 
 def halves(batch: tuple[Job[Item], ...]) -> tuple[tuple[Job[Item], ...], ...]:

@@ -74,12 +74,14 @@ class BatchWriter:
         self._ready = threading.Condition(lock)
         #: a delete may be sent
         self._delete_ready = threading.Condition(lock)
+        #: a write that has waited until it is sent again may go on
+        self._resumed = threading.Condition(lock)
         #: the deadline thread and ``stop`` wait for this condition
         self._changed = threading.Condition(lock)
         self._draining = False
         self._stopped = threading.Event()
         self._is_over = False  # the deadline thread ends, as the last one
-        self._waits = threading.local()  # waited_s: the waits of the write that a thread carries out
+        self._waits = threading.local()  # job, waited_s: the write that a thread carries out, and its waits
         self._writer = AllocationWriter(
             client, clock, self._pause, rng or random.Random(), locate, merged_moves=merged_moves
         )
@@ -116,7 +118,7 @@ class BatchWriter:
             self._changed.wait_for(self._idle, drain_s)
             self._turn_all_away()
             self._stopped.set()
-            for condition in (self._changed, self._ready, self._delete_ready):
+            for condition in (self._changed, self._ready, self._delete_ready, self._resumed):
                 condition.notify_all()
         self._join(self._threads)
         with self._changed:  # only now, because a call that ends late may put its writes back
@@ -181,19 +183,45 @@ class BatchWriter:
             self._done(batch[0], self._writer.delete(work))
             return
         self._waits.waited_s, began_s = 0.0, self._clock()
-        answer = self._writer.write(work)
+        answer = self._write_one(batch[0], work)
         if answer.code is WriteCode.WRITTEN:
             self._measured(1, began_s + self._waits.waited_s, True)
         elif answer.code is WriteCode.UNREACHABLE:
             self._measured(1, began_s, False)
         self._done(batch[0], answer)
 
+    def _write_one(self, job: Job[Work], work: WriteAllocation, batch: Reply | None = None) -> AllocationWritten:
+        """Write one consumer.  Its waits free the host, unless only the order of the writes prevents over-commit."""
+        self._waits.job = None if work.serialise and not self._client.guards_capacity else job
+        try:
+            return self._writer.write(work, batch)
+        finally:
+            self._waits.job = None
+
     def _pause(self, for_s: float) -> bool:
-        """Wait between the calls of a write; True if the writer stops.  It is no time that Placement takes to write."""
-        began_s = self._clock()
-        stops = self._stopped.wait(for_s)
+        """Wait between the calls of a write; True if it must end.  It is no time that Placement takes to write."""
+        began_s, job = self._clock(), getattr(self._waits, "job", None)
+        if job is not None:
+            self._free(job)
+        ends = self._stopped.wait(for_s) or (job is not None and not self._resume(job))
         self._waits.waited_s = getattr(self._waits, "waited_s", 0.0) + self._clock() - began_s
-        return stops
+        return ends
+
+    def _free(self, job: Job[Work]) -> None:
+        with self._changed:
+            self._queue.pause(job)
+            self._resumed.notify_all()
+            if self._queue.waiting:
+                self._wake()
+
+    def _resume(self, job: Job[Work]) -> bool:
+        """Wait until the host of a write is free again; False if that takes until its deadline, or the writer stops."""
+        with self._changed:
+            while not self._queue.resume(job):
+                left_s = job.deadline_s - self._clock()
+                if self._stopped.is_set() or left_s <= 0 or not self._resumed.wait(left_s):
+                    return False
+        return True
 
     def _measured(self, consumers: int, began_s: float, answered: bool) -> None:
         with self._changed:
@@ -224,6 +252,7 @@ class BatchWriter:
         LOG.debug("a batch of %d was refused, splitting it: %s", len(batch), reply.detail)
         with self._changed:
             self._queue.put_back(halves(batch))
+            self._resumed.notify_all()
             self._ready.notify_all()
             self._delete_ready.notify()
 
@@ -237,10 +266,14 @@ class BatchWriter:
 
         Placement makes the records of new consumers in the order of the call.  If it was killed meanwhile, the first
         ones have a record, which may refuse their writes until their deadline; the others need not wait for that.
+        Those that wait for their turn free their hosts.
         """
+        for job in batch:
+            self._free(job)
         for job in reversed(batch):
             if isinstance(job.work, WriteAllocation):
-                self._done(job, self._writer.write(job.work, reply))
+                self._resume(job)
+                self._done(job, self._write_one(job, job.work, reply))
 
     def _give_up(self, jobs: Sequence[Job[Work]], why: str) -> None:
         for job in jobs:
@@ -250,6 +283,7 @@ class BatchWriter:
         with self._changed:
             if not self._queue.done(job):
                 return
+            self._resumed.notify_all()
             if self._queue.waiting:
                 self._wake()  # for jobs that waited for the same providers
             elif self._idle():

@@ -29,16 +29,21 @@ from shared_scheduler.sim.write_calls import CALL_MIN_S, CallReply, Wanted, Writ
 
 #: pause before a read without an answer is repeated
 READ_AGAIN_S = 0.25
+#: interval at which a write that has waited looks whether its host is free again
+RESUME_AGAIN_S = 0.02
 
 _ENDS = {ConflictAction.DONE: WriteCode.WRITTEN, ConflictAction.REFUSE: WriteCode.CONSUMER_CONFLICT}
 
 
 @dataclass(slots=True, eq=False)
 class LoneWrite:
-    """One write.  ``ended`` is called once, with the write and its result."""
+    """One write.  ``ended`` is called once, with the write and its result.  ``pause`` frees its host while it waits,
+    ``resume`` takes it again (``WriteQueue``)."""
 
     effect: WriteAllocation
     ended: Callable[[LoneWrite, WriteCode], None]
+    pause: Callable[[], None] = lambda: None
+    resume: Callable[[], bool] = lambda: True
     allocations: Allocations = field(init=False)  # what is written next
     generation: int | None = None
     before: ConsumerAllocations | None = None  # set by a merge: what it was merged with
@@ -205,7 +210,7 @@ class LoneWrites:
         if in_time and self._placement.up:
             then(lone)
         elif self._clock.now + READ_AGAIN_S < lone.effect.deadline_s:
-            self._agenda.work(READ_AGAIN_S, self._run, lambda: self._read(lone, then))
+            self._wait(lone, READ_AGAIN_S, lambda: self._read(lone, then))
         else:
             lone.ended(lone, WriteCode.UNREACHABLE)
 
@@ -220,7 +225,20 @@ class LoneWrites:
             lone.ended(lone, code)
             return
         pause_s = consumer_conflicts.CONFLICT_BACKOFF.wait_s(self._rng, lone.sent)
-        self._agenda.work(pause_s, self._run, lambda: self._send(lone))
+        self._wait(lone, pause_s, lambda: self._send(lone))
+
+    def _wait(self, lone: LoneWrite, for_s: float, then: Callable[[], None]) -> None:
+        """Wait between two calls."""
+        lone.pause()
+        self._agenda.work(for_s, self._run, lambda: self._resume(lone, then))
+
+    def _resume(self, lone: LoneWrite, then: Callable[[], None]) -> None:
+        if lone.resume():
+            then()
+        elif self._clock.now >= lone.effect.deadline_s:
+            lone.ended(lone, WriteCode.PROVIDER_CONFLICT if lone.answered else WriteCode.UNREACHABLE)
+        else:
+            self._agenda.work(RESUME_AGAIN_S, self._run, lambda: self._resume(lone, then))
 
     def _send(self, lone: LoneWrite) -> None:
         effect = lone.effect

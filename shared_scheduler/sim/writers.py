@@ -187,7 +187,15 @@ class SimWriters:
             self._answer(lone, code)
 
         pairs = zip(batch, _effects(batch), strict=True)
-        return [LoneWrite(effect, partial(ended, job), sent_s=self._clock.now) for job, effect in pairs]
+        lone_writes = [LoneWrite(effect, partial(ended, job), sent_s=self._clock.now) for job, effect in pairs]
+        for job, lone in zip(batch, lone_writes, strict=True):
+            if not lone.effect.serialise:  # the others keep their host: only their order prevents over-commit
+                lone.pause, lone.resume = partial(self._pause, job), partial(self._queue.resume, job)
+        return lone_writes
+
+    def _pause(self, job: Job[Work]) -> None:
+        self._queue.pause(job)
+        self._send()
 
     def _answer(self, lone: LoneWrite, code: ev.WriteCode) -> None:
         effect, wrote = lone.effect, lone.allocations

@@ -217,6 +217,64 @@ def test_no_write_overtakes_a_late_part_of_its_consumer() -> None:
     assert batches.take(NOW + 1.0) == (next_one,)
 
 
+# -- writes that wait until they are sent again
+
+
+def test_a_write_that_waits_frees_its_provider_and_not_its_consumer() -> None:
+    batches = queue(job("a", "n1"))
+    (first,) = batches.take(NOW)
+    for one in (job("b", "n1"), delete("c", "n1"), job("a", "n2")):
+        batches.add(one)
+    assert batches.take(NOW) == ()
+    batches.pause(first)
+    assert names(batches.take_delete()) == ["c"]
+    assert batches.take(NOW) == ()
+    assert batches.knows("a") and batches.in_flight == 2
+
+
+def test_a_write_that_has_waited_goes_on_before_later_ones() -> None:
+    batches = queue(job("a", "n1"))
+    (first,) = batches.take(NOW)
+    batches.pause(first)
+    batches.add(job("b", "n1"))
+    (second,) = batches.take(NOW)
+    assert not batches.resume(first)
+    batches.add(job("c", "n1"))
+    batches.done(second)
+    assert batches.take(NOW) == ()
+    assert batches.resume(first)
+    assert batches.take(NOW) == ()
+    batches.done(first)
+    assert names(batches.take(NOW)) == ["c"]
+
+
+def test_writes_that_have_waited_go_on_in_their_order() -> None:
+    batches = queue(job("a", "n1"), job("b", "n1"))
+    one, two = batches.take(NOW)
+    batches.pause(one)
+    batches.pause(two)
+    batches.add(job("c", "n1"))
+    (third,) = batches.take(NOW)
+    assert not batches.resume(one) and not batches.resume(two)
+    batches.pause(third)
+    assert not batches.resume(two)
+    assert batches.resume(one)
+    assert not batches.resume(two)
+    batches.done(one)
+    assert batches.resume(two)
+
+
+def test_a_write_that_ends_while_it_waits_holds_up_nothing() -> None:
+    batches = queue(job("a", "n1"), job("b", "n1"))
+    one, two = batches.take(NOW)
+    batches.pause(one)
+    assert not batches.resume(one)
+    batches.done(one)
+    batches.done(two)
+    batches.add(job("c", "n1"))
+    assert names(batches.take(NOW)) == ["c"]
+
+
 # -- deletes
 
 
@@ -286,6 +344,8 @@ class Traffic(RuleBasedStateMachine):
         self.accepted: list[Job[int]] = []
         self.started: list[Job[int]] = []
         self.flying: list[tuple[Job[int], ...]] = []
+        self.paused: list[Job[int]] = []
+        self.resuming: list[Job[int]] = []
         self.refused: set[int] = set()
         #: so many of the first jobs were there when the newest may have been sent first
         self.unordered = 0
@@ -334,6 +394,39 @@ class Traffic(RuleBasedStateMachine):
         if self.flying:
             for one in self.flying.pop(which % len(self.flying)):
                 assert self.batches.done(one)
+                self.stands_still(one)
+
+    def stands_still(self, job: Job[int]) -> None:
+        """The write has ended, or is queued again."""
+        self.paused = [one for one in self.paused if one is not job]
+        self.resuming = [one for one in self.resuming if one is not job]
+
+    def active(self) -> list[Job[int]]:
+        waiting = [one.work for one in (*self.paused, *self.resuming)]
+        return [one for batch in self.flying for one in batch if one.work not in waiting]
+
+    @rule(which=st.integers(0, 3))
+    def pause(self, which: int) -> None:
+        writes = [one for one in self.active() if not one.deletes]
+        if writes:
+            one = writes[which % len(writes)]
+            self.batches.pause(one)
+            self.paused.append(one)
+
+    @rule(which=st.integers(0, 3))
+    def resume(self, which: int) -> None:
+        waiting = [*self.resuming, *self.paused]
+        if waiting:
+            one = waiting[which % len(waiting)]
+            if one in self.paused:
+                self.paused.remove(one)
+                self.resuming.append(one)
+            before = (*self.active(), *self.resuming[: self.resuming.index(one)])
+            if self.batches.resume(one):
+                assert providers_of(before).isdisjoint(one.providers)
+                self.resuming.remove(one)
+            else:
+                assert not providers_of(before).isdisjoint(one.providers)
 
     @rule(which=st.integers(0, 3))
     def refuse(self, which: int) -> None:
@@ -342,6 +435,8 @@ class Traffic(RuleBasedStateMachine):
             batch = writes[which % len(writes)]
             self.flying.remove(batch)
             self.batches.put_back(halves(batch))
+            for one in batch:
+                self.stands_still(one)
             self.started = [one for one in self.started if one not in batch]
             self.refused |= {one.work for one in batch}
 
@@ -349,8 +444,11 @@ class Traffic(RuleBasedStateMachine):
     def batches_in_flight_are_disjoint(self) -> None:
         for index, batch in enumerate(self.flying):
             for other in self.flying[index + 1 :]:
-                assert providers_of(batch).isdisjoint(providers_of(other))
+                assert self.used_by(batch).isdisjoint(self.used_by(other))
                 assert not {one.consumer for one in batch} & {one.consumer for one in other}
+
+    def used_by(self, batch: tuple[Job[int], ...]) -> set[str]:
+        return providers_of(tuple(one for one in self.active() if one in batch))
 
     @invariant()
     def nobody_overtakes(self) -> None:

@@ -73,7 +73,7 @@ SHOWN_BY = {
     "trust_the_table": 44,
     "delete_what_the_second_try_wrote": 41,
     "count_only_what_members_hold": 42,
-    "prefer_near_ties_of_a_host_that_is_not_tried": 43,
+    "prefer_near_ties_of_a_host_that_is_not_tried": 55,
     "ask_for_each_missing_verdict": 54,
     "delete_what_another_scheduler_has_written_too": 45,
     "expect_late_writes_for_half_the_time": 46,
@@ -122,6 +122,7 @@ def plans() -> Iterator[RunPlan]:
     yield evacuations_plan()
     yield replace(many_labels(40), duration_s=12.0)  # claims outlive their requests
     yield deaf_plan()
+    yield late_near_ties_plan()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -256,6 +257,16 @@ def near_tie_plans() -> Iterator[RunPlan]:
         sizes=Sizes(nodes=4, schedulers=3, decisions=weak, heartbeat_interval_s=2.0),
         workload=Workload(rate_per_s=6.0, lifetime_s=5.0, grouped=0.8, flavors=FLAVORS[:1]),
     )
+
+
+def late_near_ties_plan() -> RunPlan:
+    """The same with agents that freeze, so that the best host is often not tried."""
+    (plan,) = near_tie_plans()
+    policies = (GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY)
+    load = replace(plan.workload, rate_per_s=8.0, grouped=0.9, policies=policies, several=0.2, build_fails=0.2)
+    lossy = NetworkFaults(loss=0.1, late=0.2, late_max_s=1.0)
+    frozen = replace(plan, network_faults=lossy, fault_every_s=1.0, fault_kinds=("agent_freezes",))
+    return replace(frozen, seed=7, sizes=replace(plan.sizes, nodes=5, schedulers=2), workload=load)
 
 
 def moving_members_plans() -> Iterator[RunPlan]:
