@@ -65,11 +65,11 @@ def cast(world: World, consumer: str) -> None:
     world.checkers.cast(world.schedulers[0], claim(world, consumer))
 
 
-def accept_second(world: World) -> None:
+def accept_second(world: World, beside: tuple[str, ...] = (FIRST,)) -> None:
     """The agent accepts the second member beside the first."""
     node, second = node_of(world), claim(world, SECOND)
     verdict = Verdict(second.claim_id, node.node, 1, True, None, 1)
-    world.checkers.groups.judged(node, verdict, second, [FIRST, SECOND])
+    world.checkers.groups.judged(node, verdict, second, [*beside, SECOND])
 
 
 def violations(world: World) -> list[str]:
@@ -104,6 +104,16 @@ def test_a_member_that_the_step_of_the_decision_gives_up_was_seen(world: World) 
     accept_second(world)
 
     # then the decision has seen the first one
+    assert violations(world) == []
+
+
+def test_a_claim_that_arrives_again_after_another_member_is_not_judged_again(world: World) -> None:
+    # given a member that an empty node accepted
+    choose(world, SECOND)
+    accept_second(world, beside=())
+    # when the first member comes there, and then the claim of the second one once more
+    accept_second(world, beside=(FIRST,))
+    # then the agent repeats its verdict, which was true
     assert violations(world) == []
 
 
