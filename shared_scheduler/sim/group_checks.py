@@ -55,6 +55,8 @@ class GroupChecks:
         self._passed_over: dict[tuple[str, str], frozenset[str]] = {}
         #: (scheduler, server with a label): a move of another one was not known there when a claim for it began
         self._misled: set[tuple[str, str]] = set()
+        #: (claim id, epoch) of the claims that an agent has accepted; a claim that arrives twice gets the same verdict
+        self._accepted: set[tuple[str, int]] = set()
         #: servers that an agent refused once, because of a soft policy
         self._warned: set[str] = set()
         #: node -> servers whose group its agent has forgotten
@@ -115,8 +117,9 @@ class GroupChecks:
         """An agent has accepted a claim.  ``accepted``: consumers that it had accepted and that are still there."""
         self._forgotten.get(node.node, set()).discard(claim.consumer)
         server = self._world.owners()[claim.consumer]
-        group = server.group
-        if group is None or claim.consumer in node.tracker.instances:
+        group, accepted_before = server.group, (claim.claim_id, verdict.epoch) in self._accepted
+        self._accepted.add((claim.claim_id, verdict.epoch))
+        if group is None or claim.consumer in node.tracker.instances or accepted_before:
             return
         there = {uuid for uuid in accepted if uuid != claim.consumer and self._is_known(node, uuid, server)}
         there |= self._built(node, server)
