@@ -79,6 +79,15 @@ def test_an_attempt_that_was_deleted_is_only_checked() -> None:
     assert in_doubt.attempts("c") == (ONE, TWO)
 
 
+def test_an_attempt_that_was_deleted_twice_and_made_again_is_in_doubt() -> None:
+    in_doubt = InDoubtWrites()
+    in_doubt.add("c", ONE, 0.0)
+    for _ in range(2):
+        in_doubt.deleted("c", ONE)
+    in_doubt.add("c", ONE, 1.0)
+    assert in_doubt.attempts("c") == (ONE,)
+
+
 def test_the_memory_is_bounded_and_a_drop_is_reported() -> None:
     in_doubt = InDoubtWrites(max_consumers=2)
     assert in_doubt.add("a", ONE, 0.0) and in_doubt.add("b", ONE, 0.0)
