@@ -90,7 +90,7 @@ class InDoubtWrites:
     def deleted(self, consumer: str, attempt: WriteAttempt) -> None:
         """Note that what an attempt wrote was deleted.  It was sent perhaps twice, so it is still checked."""
         case = self._cases.get(consumer)
-        if case is not None and attempt in case.attempts:
+        if case is not None and attempt in case.attempts and attempt not in case.deleted:
             case.deleted.append(attempt)
 
     def settled(self, consumer: str) -> None:
