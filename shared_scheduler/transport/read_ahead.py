@@ -5,8 +5,8 @@ py-amqp reads a frame in three pieces, and sets the timeout of the socket before
 three frames, so it costs 15 to 24 system calls, and these are more than half of what an idle scheduler does.  Here
 one call takes what has arrived, and a frame that is complete is taken from py-amqp's own buffer without any.
 
-py-amqp also takes a read that would block for an interrupted one: if it may not wait and a frame has begun, it tries
-again until the rest comes, which never happens if the broker's machine has ended.  Here nothing to read is a timeout.
+If py-amqp may not wait and has read a part of a frame, it reads again in a loop until the rest arrives, which never
+happens if the broker's machine has ended.  Here such a read is a timeout, and what has arrived is kept.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections import Counter
 from enum import StrEnum
 
 CHUNK_BYTES = 64 * 1024
-#: A larger piece is more than one of the small messages.
+#: Pieces up to this size are not halved.  A larger one has several small messages, the last of which is cut.
 SMALL_BYTES = 4 * 1024
 BACKLOG = 128
 LOOK_S = 0.05
