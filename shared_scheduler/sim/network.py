@@ -65,6 +65,11 @@ class NetworkFaults:
     delay_s: float = 0.001
     jitter_s: float = 0.002
 
+    @property
+    def latest_s(self) -> float:
+        """The longest additional delay."""
+        return self.late_max_s if self.late else 0.0
+
 
 @dataclass(slots=True)
 class _Endpoint:

@@ -230,7 +230,7 @@ class SimPlacement:
 
         False: another write of the consumer is under way.
         """
-        if consumer in self.records and consumer not in self.consumers:
+        if self.is_orphan(consumer):
             return False
         held = self.consumers[migration]
         self.delete(migration)
@@ -242,7 +242,7 @@ class SimPlacement:
         """What Nova's API deletes with a server that has no host.
 
         False: it is down, or another write of the consumer is under way."""
-        if not self.up or (consumer in self.records and consumer not in self.consumers):
+        if not self.up or self.is_orphan(consumer):
             return False
         self.delete(consumer)
         return True
@@ -265,6 +265,10 @@ class SimPlacement:
         return ConsumerAllocations(self.consumers[consumer], record.generation)
 
     # -- asking
+
+    def is_orphan(self, consumer: str) -> bool:
+        """Whether a consumer has a record without allocations: a write is under way, or its end was lost."""
+        return consumer in self.records and consumer not in self.consumers
 
     def fitting(self, query: str) -> frozenset[str]:
         """The root providers that have what a query asks for, and enough capacity in each class."""

@@ -42,7 +42,7 @@ QUIET_S = 90.0
 #: the agents' full reads of Placement would repair lost data
 REST_MAX_S = 120.0
 REST_STEP_S = 1.0
-#: snapshots that one node may send after the repair, and as many again for each scheduler
+#: snapshots that one node may send after the repair and the last late message, and as many again for each scheduler
 SNAPSHOTS_MAX = 8
 #: single requests, so far apart that rows without an agent are read again in between
 LONE_REQUESTS = 3
@@ -66,9 +66,11 @@ REFUSALS = (ClaimState.REFUSED, ClaimState.NOT_WRITTEN, ClaimState.TIMED_OUT, Cl
 
 def heal(world: World) -> None:
     """Stop requests and faults, start everything that is down, wait for rest, and run the final checks."""
+    late_s = world.network.network_faults.latest_s
     end_faults(world)
     world.behind_at_healing = sum(lag > 0 for lag in world.lags().values())
     rest = Rest(world)
+    world.agenda.after(late_s, rest.count_snapshots)  # late requests are answered until then
     rest.catch_up()
     world.run(SETTLE_S)
     rest.wait()
@@ -119,7 +121,11 @@ class Rest:
     def __init__(self, world: World) -> None:
         self._world = world
         self._check = world.checkers.check
-        self._snapshots = Counter(world.checkers.snapshots)
+        self.count_snapshots()
+
+    def count_snapshots(self) -> None:
+        """Count the snapshots from now on."""
+        self._snapshots = Counter(self._world.checkers.snapshots)
 
     def catch_up(self) -> None:
         """Check that all rows become fresh within the bound."""
@@ -270,8 +276,9 @@ class Rest:
             server = owners.get(consumer)
             owned = server is not None and server.state is ServerState.LIVES and server.node in allocations
             orphaned = server is not None and self._world.lost_with_scheduler(server)
+            kept = self._world.scheduled_moves.is_kept(consumer)
             what = (consumer, server and (server.state, "on", server.node or "nothing"))
-            self._check("no_orphans", owned or orphaned, ", ".join(allocations), *what)
+            self._check("no_orphans", owned or orphaned or kept, ", ".join(allocations), *what)
             recorded = consumer in self._world.placement.records
             self._check("no_lost_records", recorded, ", ".join(allocations), *what)
         for node in self._world.nodes.values():

@@ -100,6 +100,13 @@ class ScheduledMoves:
         """Whether the scheduler of an evacuation stopped, and nobody else takes back what it has written."""
         return self.is_evacuation(consumer) and consumer in self._world.unfinished
 
+    def is_kept(self, migration: str) -> bool:
+        """Whether the conductor cannot give the allocations of a migration back, because a Placement that was killed
+        has left the record of the server.  Placement refuses each write of a new consumer then, and no call deletes
+        the record; Nova's own scheduler leaves the same."""
+        servers = (move.server.uuid for move in self._moves.values() if move.migration == migration)
+        return any(map(self._world.placement.is_orphan, servers))
+
     def is_over(self, consumer: str) -> bool:
         """Whether the conductor does not wait for a host for this server."""
         return not self.type_of(consumer)
