@@ -136,6 +136,29 @@ def test_a_loser_leaves_what_the_winner_wrote_after_its_own_late_write_was_delet
     assert holds(world, effect)
 
 
+def test_a_loser_leaves_what_the_winner_wrote_after_a_check_has_deleted_its_own_late_write(
+    world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given one request that two schedulers got, and a write of the first one that arrives after its claim was deleted
+    held, effect = Held(), intent(world.provider())
+    world.http.faults = [held, *[never_sent] * 1000]
+    given_up = allocation_writer.write(effect)
+    world.http.faults = []
+    assert allocation_writer.delete(replace(undo(effect), generation=given_up.generation)).gone
+    held.arrive()
+    assert holds(world, effect)
+
+    # when a check deletes that, and the second one answers with the same host
+    clock.now += CHECKS_AFTER_S[0]
+    allocation_writer.sweep(busy=lambda _: False)
+    assert other_writer.write(replace(effect, deadline_s=clock.now + 30.0)).code is WriteCode.WRITTEN
+
+    # then the first one finds no other host
+    other_host = intent(world.provider(), consumer=effect.consumer, deadline_s=clock.now + 30.0)
+    assert allocation_writer.write(other_host).code is WriteCode.CONSUMER_CONFLICT
+    assert holds(world, effect)
+
+
 def test_a_loser_leaves_what_the_winner_wrote_again(
     world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter
 ) -> None:
