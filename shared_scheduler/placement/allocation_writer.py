@@ -181,7 +181,7 @@ class AllocationWriter:
         self._locate = locate
         self._merged_moves = frozenset(merged_moves)
         self._overcommit_check = OvercommitCheck(client, clock)
-        self._reconciler = Reconciler(client, locate, self._restore)
+        self._reconciler = Reconciler(client, locate, self._restore, self._deleted)
         self._in_doubt = InDoubtWrites()
         self._late = LateWrites()
         self._own_records = OwnRecords()

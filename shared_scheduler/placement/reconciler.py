@@ -55,6 +55,8 @@ class ServerLocation:
 Locate = Callable[[str], ServerLocation]
 #: Sends the write that restores the allocations of a consumer; None: it was not sent, because it must wait.
 Restore = Callable[[ConsumerWrite], Reply | None]
+#: Notes that what an attempt wrote for a consumer was deleted.
+Deleted = Callable[[str, WriteAttempt], None]
 
 
 def without_nova(_: str) -> ServerLocation:
@@ -65,10 +67,11 @@ def without_nova(_: str) -> ServerLocation:
 class Reconciler:
     """Reconciles allocations in doubt.  Only one thread may use it at a time."""
 
-    def __init__(self, client: PlacementClient, locate: Locate, restore: Restore) -> None:
+    def __init__(self, client: PlacementClient, locate: Locate, restore: Restore, deleted: Deleted) -> None:
         self._client = client
         self._locate = locate
         self._restore = restore
+        self._deleted = deleted
 
     def reconcile(self, consumer: str, attempts: tuple[WriteAttempt, ...]) -> CheckResult:
         """Delete the one of ``attempts`` whose allocations exist, if no operation uses them.
@@ -89,6 +92,7 @@ class Reconciler:
         reply = self._restore(put_back(consumer, attempt.before, standing))
         if reply is None or reply.meaning is not Meaning.DONE:
             return CheckResult.UNANSWERED
+        self._deleted(consumer, attempt)
         LOG.warning("allocations of %s were written although Placement did not answer: deleted them", consumer)
         return CheckResult.NOTHING
 

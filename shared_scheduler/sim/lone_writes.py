@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from shared_scheduler.core.allocation_merge import MAX_MERGES, merge
-from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
+from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.conflict_patience import ORPHAN, ConflictPatience, NextWrite
@@ -184,9 +184,9 @@ class LoneWrites:
         elif lone.unsure:
             self._in_doubt.add(consumer, WriteAttempt(lone.allocations, lone.base, lone.made), self._clock.now)
 
-    def deleted(self, effect: DeleteAllocation) -> None:
+    def deleted(self, consumer: str, attempt: WriteAttempt) -> None:
         """Note that what a write left was deleted."""
-        self._in_doubt.deleted(effect.consumer, WriteAttempt(effect.written, effect.before, effect.generation))
+        self._in_doubt.deleted(consumer, attempt)
 
     def go_on(self, lone: LoneWrite, reply: CallReply) -> None:
         """Go on after the answer to a call that has sent the write."""

@@ -20,6 +20,7 @@ from shared_scheduler.core.write_pace import DELETERS, WRITERS, WritePace
 from shared_scheduler.core.write_queue import Batch, Job, Work, WriteQueue, halves, job_of, not_carried_out
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.consumer_conflicts import ConflictCase
+from shared_scheduler.placement.in_doubt_writes import WriteAttempt
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.lone_writes import LoneWrite, LoneWrites
@@ -227,7 +228,7 @@ class SimWriters:
             needed = False if sole else self._listener.is_needed(effect.consumer, part)
             if needed is False:
                 self._take_back(effect.consumer, part, rest, effect.claim_id)
-                self._lone.deleted(effect)
+                self._lone.deleted(effect.consumer, WriteAttempt(effect.written, effect.before, effect.generation))
             else:
                 gone, left_alone, detail = False, bool(needed), "the server needs it"
                 changed = finding is ConflictCase.FOREIGN
@@ -268,6 +269,7 @@ class SimWriters:
         needed = self._listener.is_needed(consumer, part)
         if needed is False:
             self._take_back(consumer, part, lone.base, lone.effect.claim_id)
+            self._lone.deleted(consumer, WriteAttempt(wrote, lone.base, lone.made))
         elif needed is None:
             self._agenda.work(DOUBT_CHECK_PAUSE_S, self._check_in_doubt, lone)
 
