@@ -136,6 +136,26 @@ def test_a_loser_leaves_what_the_winner_wrote_after_its_own_late_write_was_delet
     assert holds(world, effect)
 
 
+def test_a_loser_leaves_what_the_winner_wrote_after_its_delete_got_no_answer(
+    world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given one request that two schedulers got, and a write of the first one that was given up and came after all
+    effect = intent(world.provider())
+    world.http.faults = [lost_reply] + [never_sent] * 1000
+    given_up = allocation_writer.write(effect)
+    world.http.faults = []
+
+    # when it deletes that, and does not hear of it, and the second one answers with the same host
+    world.http.faults = [carried_out, lost_reply]
+    assert allocation_writer.delete(replace(undo(effect), generation=given_up.generation)).gone
+    assert other_writer.write(replace(effect, deadline_s=clock.now + 30.0)).code is WriteCode.WRITTEN
+
+    # then the first one finds no other host
+    other_host = intent(world.provider(), consumer=effect.consumer, deadline_s=clock.now + 30.0)
+    assert allocation_writer.write(other_host).code is WriteCode.CONSUMER_CONFLICT
+    assert holds(world, effect)
+
+
 def test_a_loser_leaves_what_the_winner_wrote_after_a_check_has_deleted_its_own_late_write(
     world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter, clock: Clock
 ) -> None:
