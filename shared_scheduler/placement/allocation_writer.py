@@ -451,6 +451,8 @@ class AllocationWriter:
                 self.foreign_changes.add(consumer, seen, standing, Action.DELETE, self._wall_clock())
             rest = consumer_conflicts.rest_of(standing.allocations, attempt.written, attempt.before, finding)
             if rest is None:
+                if left.generation is not None:  # it stood, and was deleted by a call without an answer
+                    self._deleted(consumer, attempt)
                 return _left_alone(attempt, claim_id, request_id, standing)
             changed = finding is ConflictCase.FOREIGN
             if self._clock() >= sole_until_s or changed:
