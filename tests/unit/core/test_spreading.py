@@ -168,6 +168,22 @@ def test_what_an_evacuated_server_still_holds_does_not_raise_the_minimum() -> No
     assert only_claim(driver.wait(YIELD_PAUSE_S)).node == source
 
 
+def test_no_host_is_tried_again_while_an_evacuated_server_holds_the_only_other_rack() -> None:
+    # given a server that was evacuated from the second rack, whose node is down; the table has it on both nodes
+    driver = in_racks("node-1", "node-2")
+    server = {"server-7": Consumer({"node-1": {"VCPU": 1}}, False, WEB)}
+    driver.hear(snapshot("node-1", 2, consumers=server))
+    left = {"server-7": Consumer({"node-2": {"VCPU": 4}}, False, WEB)}
+    driver.hear(snapshot("node-2", 2, consumers=left))
+    # when another one is placed in the first rack, which is read to have two servers more than the second
+    effects = evacuated(driver, placed(driver, driver.ask(asking())), "node-1", "node-2")
+    driver.deleted(only(ef.DeleteAllocation, effects))
+    # then the request is not placed there again, because of the constraint
+    asked = only(ef.AskFitting, driver.wait(YIELD_PAUSE_S))
+    failed = only(ef.Fail, driver.give(ev.FittingAnswered(asked.ask_id, frozenset(), cause=asked.cause)))
+    assert "spread: 1" in failed.text
+
+
 def test_a_server_that_is_evacuated_counts_where_placement_has_it_for_the_skew() -> None:
     # given a server in the rack of a claim, from where it is evacuated
     driver = in_racks("node-1", "node-2")

@@ -186,6 +186,13 @@ def test_why_prints_the_counts():
     assert answers["b"].code == ""
 
 
+def test_why_prints_the_minimum_without_servers_that_may_leave():
+    hosts = racks(a=("r1", 1), b=("r2", 1))
+    unsettled = request(BY_RACK, unsettled=frozenset({"b-0"}))
+    answers = {one.host: one for one in explain(Decider(table_of(hosts)), unsettled).listed}
+    assert answers["a"].detail == {"key": "rack", "domain": "r1", "count": 1, "minimum": 0, "max_skew": 1}
+
+
 VALUES = st.sampled_from(["x", "y", "z"])
 DOMAINS = st.one_of(VALUES.map(lambda value: frozenset({value})), st.frozensets(VALUES, max_size=2))
 CONSTRAINTS = st.builds(
