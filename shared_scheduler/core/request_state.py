@@ -255,6 +255,8 @@ class GroupCheckState:
     vacated: frozenset[tuple[str, str]] = frozenset()
     #: those whose requests had no answer
     unsettled: frozenset[str] = frozenset()
+    #: those that hold several nodes, one of which they will leave, as after an evacuation
+    leaving: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -387,5 +389,6 @@ class RequestState:
         if policy == GroupPolicy.AFFINITY and chosen and not chosen <= group.hosts:
             hosts = chosen
         group = replace(group, policy=policy, hosts=hosts, members=members)
-        placed, vacated, unsettled = self.check.placed, self.check.vacated, self.check.unsettled
+        unsettled = self.check.unsettled | self.check.leaving
+        placed, vacated = self.check.placed, self.check.vacated
         return replace(self.request, group=group, placed=placed, vacated=vacated, unsettled=unsettled)

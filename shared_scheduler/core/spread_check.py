@@ -34,7 +34,7 @@ not at all                                               ``Yield``
 
 The request is *senior* if its smallest instance uuid is smaller than those of all servers that may still yield.  A
 request that has yielded remembers where Placement had the servers that were looked up, on which nodes the table had
-them in vain, and whose requests had no answer, so that it does not decide as before.
+them in vain, whose requests had no answer, and which ones are not certain to stay.  So it does not decide as before.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ class SpreadCheck:
         counted, hoped, least = self._counts(state, own, built, others, homes, event.unanswered)
         self._remember(state, {uuid: homes[uuid] or slots for uuid, slots in others.items()}, built)
         check.unsettled = event.unanswered & others.keys()
+        check.leaving = frozenset(uuid for uuid, home in homes.items() if not home)
         if _hold(counted, least, own):
             check.spread_passed = True
             return Agreed()

@@ -162,7 +162,8 @@ class Request:
     placed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     #: (server, node) of those that the table had on nodes where Placement did not have them
     vacated: frozenset[tuple[str, str]] = frozenset()
-    #: those whose requests had no answer: the smallest count of a hard constraint does not include them
+    #: those whose requests had no answer, and those that will leave one of their nodes: the smallest count of a hard
+    #: constraint does not include them
     unsettled: frozenset[str] = frozenset()
     #: the id in Nova's logs and instance actions; empty: it is ``request_id``
     local_request_id: str = ""

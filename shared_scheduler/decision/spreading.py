@@ -73,6 +73,10 @@ class Counted:
         found: IntArray = self.counts + (1 - (self.minimum or 0))
         return found
 
+    def minima(self) -> IntArray:
+        """By domain, the smallest count of all domains with an eligible host."""
+        return np.full_like(self.counts, self.minimum or 0)
+
     def minimum_after(self) -> IntArray:
         """By domain, the smallest count of all domains with an eligible host after one more server in this domain."""
         least = np.sort(self.counts.take(self.eligible))[:2]
@@ -101,13 +105,13 @@ class SpreadStage:
 
     def __init__(self, counted: Counted, settled: Counted | None = None) -> None:
         self._counted = counted
-        self._settled = settled
+        # by domain: the count that its own is compared with
+        self._minima = counted.minima() if settled is None else settled.minimum_after()
 
     def mask(self, context: DecisionContext) -> BoolArray | None:
         """Slots whose domain may take one more server."""
         counted = self._counted
-        skews = counted.skews() if self._settled is None else counted.counts + 1 - self._settled.minimum_after()
-        passes: BoolArray = skews <= counted.constraint.max_skew
+        passes: BoolArray = counted.counts + 1 - self._minima <= counted.constraint.max_skew
         passes[NO_DOMAIN] = False
         return passes.take(counted.domains)
 
@@ -122,7 +126,7 @@ class SpreadStage:
             "key": key,
             "domain": next(iter(values)),
             "count": int(counted.counts[domain]),
-            "minimum": counted.minimum,
+            "minimum": int(self._minima[domain]),
             "max_skew": counted.constraint.max_skew,
         }
 
