@@ -24,6 +24,8 @@ from tests.unit.placement.real_placement import Clock, Fault, World, carried_out
 from tests.unit.placement.test_whose_conflict import drop_record, orphan
 
 WAIT_S = 60.0
+#: enough for what waits for nothing
+SOON_S = 10.0
 
 
 def intent(provider: str, vcpus: int = 1, **changes: Any) -> WriteAllocation:
@@ -284,6 +286,37 @@ def test_all_writers_go_on_when_a_write_frees_the_providers_that_others_wait_for
     free.set()
     assert heard == {first.claim_id, third.claim_id}
     assert batches.codes(second) == [W]
+    batches.writer.stop()
+
+
+def test_each_idle_writer_goes_on_when_a_write_frees_the_providers_that_several_wait_for(world: World) -> None:
+    # given a write for three providers, which is under way, and one write for each of them that waits for it
+    batches, free = Batches(world, writers=3), threading.Event()
+    nodes = [world.provider() for _ in range(3)]
+    first = intent(nodes[0], allocations={node: {"VCPU": 1} for node in nodes}, serialise=True)
+    *slow, last = (intent(node, serialise=True) for node in nodes)
+
+    def hold(_method: str, path: str, go: Callable[[], Any]) -> Any:
+        if first.consumer in path:
+            batches.held.set()
+            batches.gate.wait(WAIT_S)
+        if any(one.consumer in path for one in slow):
+            free.wait(WAIT_S)
+        return go()
+
+    world.http.faults = [hold] * 30
+    batches.writer.submit(first)
+    assert batches.held.wait(WAIT_S)
+    for one in (*slow, last):
+        batches.writer.submit(one)
+    # when it ends, and the first ones of the three take long
+    batches.gate.set()
+    # then the other one is written by the third writer
+    try:
+        assert {batches.heard.get(timeout=SOON_S).claim_id for _ in range(2)} == {first.claim_id, last.claim_id}
+    finally:
+        free.set()
+    assert batches.codes(*slow) == [W, W]
     batches.writer.stop()
 
 
