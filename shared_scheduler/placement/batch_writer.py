@@ -165,6 +165,8 @@ class BatchWriter:
                     if self._stopped.is_set():
                         return
                     ready.wait()
+                if self._queue.waiting:
+                    self._wake()  # one job that ends may free the providers of several others
             self._carry_out(batch)
 
     def _carry_out(self, batch: Batch) -> None:

@@ -364,6 +364,32 @@ def test_a_delete_does_not_wait_for_a_slow_write(world: World) -> None:
     batches.writer.stop()
 
 
+def test_a_write_goes_on_when_the_delete_that_holds_its_host_ends(world: World) -> None:
+    # given an allocation that stands, and its delete, which is under way in the thread for deletes
+    batches, deleting, go_on = Batches(world, deleters=1), threading.Event(), threading.Event()
+    effect = intent(world.provider())
+    batches.writer.submit(effect)
+    assert batches.codes(effect) == [W]
+
+    def hold(_method: str, _path: str, go: Callable[[], Any]) -> Any:
+        deleting.set()
+        go_on.wait(WAIT_S)
+        return go()
+
+    first = batches.while_one_is_held(undo(effect), faults=[hold])
+    assert deleting.wait(WAIT_S)
+    assert batches.codes(first) == [W]
+    # when a write to the same host comes, and then the delete ends
+    (node,) = effect.allocations
+    waiting = intent(node)
+    batches.writer.submit(waiting)
+    go_on.set()
+    # then it is sent
+    heard = batches.answers(2)
+    assert heard[effect.claim_id].gone and heard[waiting.claim_id].code is W
+    batches.writer.stop()
+
+
 def test_a_write_that_waits_until_it_is_sent_again_holds_up_nothing_else_of_its_host(world: World) -> None:
     # given an allocation that stands, and a write to the same host that is refused for some seconds
     batches = Batches(world, writers=2, deleters=1, clock=time.monotonic)
