@@ -307,6 +307,17 @@ def test_the_next_delete_keeps_its_provider_free() -> None:
     assert names(batches.take(NOW)) == ["b"]
 
 
+def test_a_delete_whose_server_is_being_written_keeps_nothing_free() -> None:
+    batches = queue(job("a", "n2"))
+    (first,) = batches.take(NOW)
+    batches.pause(first)
+    waits, next_one = delete("a", "n1"), delete("b", "n3")
+    for one in (waits, next_one, job("c", "n1"), job("d", "n3")):
+        batches.add(one)
+    assert names(batches.take(NOW)) == ["c"]
+    assert batches.take(NOW) == (next_one,)
+
+
 def test_a_delete_never_overtakes_a_write_of_its_consumer_nor_a_write_a_delete() -> None:
     jobs = (job("a", "n1"), delete("a", "n1"), job("a", "n2"))
     batches = queue(*jobs)

@@ -413,6 +413,27 @@ def test_a_write_that_waits_until_it_is_sent_again_holds_up_nothing_else_of_its_
     batches.writer.stop()
 
 
+def test_a_delete_that_waits_for_its_server_holds_up_no_write_of_its_host(world: World) -> None:
+    # given a write of a server that is refused for some seconds
+    batches = Batches(world, writers=2, deleters=1, clock=time.monotonic)
+    refused = intent(world.provider())
+    orphan(refused.consumer)
+    world.http.faults = [lambda _, __, go: batches.hold(go)]
+    batches.writer.submit(refused)
+    assert batches.held.wait(WAIT_S)
+    # when the delete of its earlier attempt on another host comes, and a write of another server to that host
+    earlier = intent(world.provider(), consumer=refused.consumer)
+    (node,) = earlier.allocations
+    other = intent(node)
+    batches.writer.submit(undo(earlier))
+    batches.writer.submit(other)
+    batches.gate.set()
+    # then the write does not wait for them
+    heard = [batches.heard.get(timeout=WAIT_S) for _ in range(3)]
+    assert [one.claim_id for one in heard] == [one.claim_id for one in (other, refused, earlier)]
+    batches.writer.stop()
+
+
 def test_too_many_are_turned_away_with_an_answer(world: World) -> None:
     batches = Batches(world, max_waiting=2)
     node = world.provider()
