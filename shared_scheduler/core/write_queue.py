@@ -74,7 +74,8 @@ class WriteQueue(Generic[Item]):
     * While Placement keeps up, the same holds for the writes of each provider: a write never overtakes an earlier one
       that shares a provider.  While it does not keep up, the writes of the newest request come first, and those of one
       request in the order of their arrival.
-    * Deletes are served in the order of their arrival.  The next one keeps its providers free of new writes.
+    * Deletes are served in the order of their arrival.  The next one keeps its providers free of new writes, unless it
+      waits for a write of its consumer.
     * No two batches in flight share a provider or a consumer, because concurrent writes to one provider may over-commit
       it, or fail the write of more providers without need.
     * While a write waits until it is sent again, others may use its providers, and not its consumer.  It goes on before
@@ -179,7 +180,7 @@ class WriteQueue(Generic[Item]):
         return [job for job in jobs if not (job.deletes or self._pace.is_too_late(job.deadline_s, now))]
 
     def _pick_writes(self, busy: _Taken, now: float) -> list[Job[Item]]:
-        delete = self._next_delete(_Taken())
+        delete = self._next_delete(_Taken(consumers=set(busy.consumers)))
         if delete is not None:
             busy.add(delete)
         first: dict[str, Job[Item]] = {}
