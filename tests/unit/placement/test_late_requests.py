@@ -19,7 +19,7 @@ from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.connection import Reply
 from shared_scheduler.placement.in_doubt_writes import AGAIN_AFTER_S, CHECKS_AFTER_S
-from shared_scheduler.placement.reconciler import without_nova
+from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation, without_nova
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from tests.unit.placement.real_placement import Clock, Fault, World, carried_out, in_trouble, lost_reply, never_sent
 from tests.unit.placement.test_allocation_writer import intent, undo
@@ -177,6 +177,28 @@ def test_a_loser_leaves_what_the_winner_wrote_after_a_check_has_deleted_its_own_
     other_host = intent(world.provider(), consumer=effect.consumer, deadline_s=clock.now + 30.0)
     assert allocation_writer.write(other_host).code is WriteCode.CONSUMER_CONFLICT
     assert holds(world, effect)
+
+
+@pytest.mark.parametrize("activity", [ServerActivity.NO_OWNER, ServerActivity.UNDER_WAY, ServerActivity.AT_REST])
+def test_a_loser_leaves_what_stands_for_a_new_server_that_has_an_answer(
+    world: World, other_writer: AllocationWriter, clock: Clock, activity: ServerActivity
+) -> None:
+    # given one request that two schedulers got, and a write of the first one that was given up and never came
+    loser = AllocationWriter(world.client, clock, clock.pause, random.Random(1), lambda _: ServerLocation(activity))
+    effect = intent(world.provider())
+    world.http.faults = [Held(), *[never_sent] * 1000]
+    assert loser.write(effect).code is WriteCode.UNREACHABLE
+    world.http.faults = []
+    assert other_writer.write(replace(effect, claim_id="of-the-winner")).code is WriteCode.WRITTEN
+
+    # when the first one goes on with another host
+    other_host = intent(world.provider(), consumer=effect.consumer, is_new=True)
+    answer = loser.write(other_host)
+
+    # then it ends, if the second one has answered, so that Nova has the server in a cell
+    answered = activity is not ServerActivity.NO_OWNER
+    assert answer.code is (WriteCode.CONSUMER_CONFLICT if answered else WriteCode.WRITTEN)
+    assert holds(world, effect) == answered
 
 
 def test_a_loser_leaves_what_the_winner_wrote_again(
