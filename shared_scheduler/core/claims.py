@@ -277,6 +277,8 @@ class Intent:
     service_accepts: bool = False
     #: when the request arrived
     asked_s: float = 0.0
+    #: whether it is a new server
+    is_new: bool = False
 
 
 def _reason_of(verdict: Verdict) -> Reason | None:
@@ -544,6 +546,7 @@ class Claims:
                 service_host=_service_host(intent),
                 asked_s=intent.asked_s,
                 standing=intent.standing,
+                is_new=intent.is_new,
             )
         )
 

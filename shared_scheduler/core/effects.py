@@ -70,6 +70,7 @@ class WriteAllocation(OfRequest):
     ``asked_s``: when the request arrived (write_pace.py).
     ``standing``: all allocations that the consumer is known to have before a merge, with their generation, so that
     they need not be read.  None: they must be read.
+    ``is_new``: it is of a new server, which is in no cell before a scheduler has answered.
     """
 
     claim_id: str
@@ -86,6 +87,7 @@ class WriteAllocation(OfRequest):
     service_host: str = ""
     asked_s: float = 0.0
     standing: Consumer | None = None
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)

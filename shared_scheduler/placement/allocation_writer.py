@@ -43,7 +43,7 @@ from shared_scheduler.placement.in_doubt_writes import CheckResult, InDoubtWrite
 from shared_scheduler.placement.late_writes import LateWrites
 from shared_scheduler.placement.overcommit_check import OvercommitCheck
 from shared_scheduler.placement.own_records import OwnRecords
-from shared_scheduler.placement.reconciler import Locate, Reconciler, put_back
+from shared_scheduler.placement.reconciler import Locate, Reconciler, ServerActivity, put_back
 from shared_scheduler.protocol.backoff import Backoff
 from shared_scheduler.protocol.messages import Allocations
 
@@ -325,15 +325,20 @@ class AllocationWriter:
     def _merge_with(self, course: _Course, standing: ConsumerAllocations) -> None:
         """Merge with allocations that were read, less what an earlier attempt has written; without any, the consumer is
         new."""
-        effect, course.known, attempts = course.effect, False, self._attempts(course.consumer)
+        effect, course.known, attempts = course.effect, False, self._attempts(course.effect)
         kept, course.rest = consumer_conflicts.begin_merge(standing, course.part, attempts, course.unsure)
         course.before = standing if standing.allocations else None
         course.next = _union_write(effect, kept, standing.generation) if standing.allocations else first_write(effect)
 
-    def _attempts(self, consumer: str) -> tuple[WriteAttempt, ...]:
-        """Earlier writes of this scheduler for the consumer that may have been carried out."""
+    def _attempts(self, effect: WriteAllocation) -> tuple[WriteAttempt, ...]:
+        """Earlier writes of this scheduler for the consumer that may have been carried out.  None, if Nova has a new
+        server in a cell: another scheduler has answered, and has written what stands."""
         with self._lock:
-            return self._in_doubt.attempts(consumer)
+            attempts = self._in_doubt.attempts(effect.consumer)
+        return () if attempts and effect.is_new and self._is_in_cell(effect.consumer) else attempts
+
+    def _is_in_cell(self, consumer: str) -> bool:
+        return self._locate(consumer).activity in (ServerActivity.UNDER_WAY, ServerActivity.AT_REST)
 
     def _note_foreign(self, course: _Course, standing: ConsumerAllocations) -> None:
         seen_by = Action.NEW if course.before is None else Action.MERGE
@@ -374,7 +379,7 @@ class AllocationWriter:
             return None
 
     def _finding(self, course: _Course, standing: ConsumerAllocations) -> ConflictCase:
-        attempts = self._attempts(course.consumer)
+        attempts = self._attempts(course.effect)
         if course.before is not None:
             return consumer_conflicts.find_merge(standing, course.before, course.next.allocations, attempts)
         wanted = ConsumerAllocations(

@@ -28,8 +28,9 @@ scheduler may still delete it.  Writing it again with its generation makes it ou
 scheduler deletes only the generation that its own write has made (``generation_after``).  If a message queue that fails
 over delivers one request to two schedulers, both may answer with the same allocation, and the caller hears the first.
 So what has replaced a twin is deleted only after the time of the request, if Nova shows that it is not needed
-(``core/claims.py``).  An earlier attempt is recognised by its generation as well.  Only if both schedulers have created
-the consumer with the same allocations, one without an answer, nobody can see whose they are.
+(``core/claims.py``).  An earlier attempt is recognised by its generation as well.  If both schedulers have created the
+consumer with the same allocations, one without an answer, Placement does not show whose they are.  Nova does, if it is
+a new server: once the other scheduler has answered, the server is in a cell.
 
 An *orphan* is a consumer record of generation 0 without allocations: Placement commits the record before the
 allocations, and was interrupted in between, or has refused the call because a provider does not exist (it then leaves

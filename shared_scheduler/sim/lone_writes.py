@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Protocol
 
 from shared_scheduler.core.allocation_merge import MAX_MERGES, merge
 from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
@@ -33,6 +34,16 @@ READ_AGAIN_S = 0.25
 RESUME_AGAIN_S = 0.02
 
 _ENDS = {ConflictAction.DONE: WriteCode.WRITTEN, ConflictAction.REFUSE: WriteCode.CONSUMER_CONFLICT}
+
+
+class NovaFacts(Protocol):
+    """What a scheduler reads of a server in Nova's databases."""
+
+    def is_merged_move(self, consumer: str) -> bool:
+        """Whether it moves, and the option names this type of move."""
+
+    def is_in_cell(self, consumer: str) -> bool:
+        """Whether the conductor has created it in a cell, which it does after an answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -148,7 +159,7 @@ class LoneWrites:
         rng: Random,
         calls: WriteCalls,
         run: Callable[[Callable[[], None]], None],
-        is_merged_move: Callable[[str], bool],
+        nova: NovaFacts,
     ) -> None:
         self._agenda = around.agenda
         self._placement = around.placement
@@ -157,7 +168,7 @@ class LoneWrites:
         self._rng = rng
         self._calls = calls
         self._run = run
-        self._is_merged_move = is_merged_move
+        self._nova = nova
         self._own_records = OwnRecords()
         self._in_doubt = InDoubtWrites()
 
@@ -173,8 +184,12 @@ class LoneWrites:
 
     def _merge(self, lone: LoneWrite) -> None:
         consumer = lone.effect.consumer
-        lone.merge_with(self._placement.standing(consumer), self._in_doubt.attempts(consumer))
+        lone.merge_with(self._placement.standing(consumer), self._attempts(lone.effect))
         self._send(lone)
+
+    def _attempts(self, effect: WriteAllocation) -> tuple[WriteAttempt, ...]:
+        attempts = self._in_doubt.attempts(effect.consumer)
+        return () if attempts and effect.is_new and self._nova.is_in_cell(effect.consumer) else attempts
 
     def ended(self, lone: LoneWrite, code: WriteCode) -> None:
         """Note that a write has ended: whether it may have been carried out although it got no answer."""
@@ -216,11 +231,11 @@ class LoneWrites:
 
     def _compare(self, lone: LoneWrite) -> None:
         consumer, now = lone.effect.consumer, self._clock.now
-        standing, is_merged = self._placement.standing(consumer), self._is_merged_move(consumer)
+        standing, is_merged = self._placement.standing(consumer), self._nova.is_merged_move(consumer)
         if standing.allocations:
             self._own_records.written(consumer)
         record = self._own_records.state(consumer, now)
-        code = lone.compare(standing, now, record, is_merged, self._in_doubt.attempts(consumer))
+        code = lone.compare(standing, now, record, is_merged, self._attempts(lone.effect))
         if code is not None:
             lone.ended(lone, code)
             return

@@ -58,6 +58,9 @@ class SchedulerListener(Protocol):
     def is_merged_move(self, consumer: str) -> bool:
         """Whether an operation of this server is under way whose allocations are merged."""
 
+    def is_in_cell(self, consumer: str) -> bool:
+        """Whether the conductor has created a server in a cell, which it does after an answer."""
+
     def taken_back(self, scheduler: SimScheduler, consumer: str, allocations: Allocations) -> None:
         """The scheduler is about to delete these allocations of the consumer."""
 
@@ -302,6 +305,10 @@ class SimScheduler:
     def is_merged_move(self, consumer: str) -> bool:
         """See ``WritersListener``."""
         return self._listener.is_merged_move(consumer)
+
+    def is_in_cell(self, consumer: str) -> bool:
+        """See ``WritersListener``."""
+        return self._listener.is_in_cell(consumer)
 
     def taken_back(self, consumer: str, allocations: Allocations) -> None:
         """See ``WritersListener``."""

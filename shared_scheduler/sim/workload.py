@@ -16,6 +16,7 @@ from random import Random
 from shared_scheduler.core.effects import Answer, Choice, Fail
 from shared_scheduler.decision.request import LABEL_POLICY, Destination, Flavor, Group, PlacementForm, Request
 from shared_scheduler.decision.spread_request import LABEL, SPREAD, label_uuid
+from shared_scheduler.model.moves import Move
 from shared_scheduler.protocol.messages import GroupPolicy, Usage
 from shared_scheduler.sim.selections import selecting
 from shared_scheduler.sim.topology import HUGE_PAGE_KB, ask_text
@@ -314,6 +315,7 @@ class Users:
             ignore_hosts=frozenset({host}),
             destination=Destination(cell=cell),
             merge_with_existing=evacuates,
+            move=Move.EVACUATION if evacuates else Move.RESIZE,
         )
         if server.group is not None:
             request = self._with_group(server.group, request, host_of)

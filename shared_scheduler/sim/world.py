@@ -300,6 +300,10 @@ class World:
         """Whether an operation of this server is under way whose allocations are merged."""
         return self.scheduled_moves.type_of(consumer) in self.sizes.merged_moves
 
+    def is_in_cell(self, consumer: str) -> bool:
+        """Whether the conductor has created a server in a cell, which it does after an answer."""
+        return self.owners()[consumer].state in (ServerState.BUILDING, ServerState.LIVES, ServerState.MOVES)
+
     def _is_awaited(self, asked: SentRequest) -> bool:
         """Whether the conductor waits for an answer, or has got one with hosts."""
         return asked.outcome is not None or self.now <= asked.deadline_s + CALLER_GRACE_S

@@ -23,7 +23,7 @@ from shared_scheduler.placement.consumer_conflicts import ConflictCase
 from shared_scheduler.placement.in_doubt_writes import WriteAttempt
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.clock import LocalClock
-from shared_scheduler.sim.lone_writes import LoneWrite, LoneWrites
+from shared_scheduler.sim.lone_writes import LoneWrite, LoneWrites, NovaFacts
 from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.write_calls import CallReply, Wanted, WriteCalls
 
@@ -36,7 +36,7 @@ DOUBT_CHECKS_AFTER_S = (2.0, 10.0, 30.0)
 DOUBT_CHECK_PAUSE_S = 10.0
 
 
-class WritersListener(Protocol):
+class WritersListener(NovaFacts, Protocol):
     """Receives the answers of the writers (the scheduler)."""
 
     def written_or_deleted(self, event: ev.AllocationWritten | ev.AllocationDeleted) -> None:
@@ -44,9 +44,6 @@ class WritersListener(Protocol):
 
     def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
         """What Nova shows of a server: whether it needs these allocations; None while an operation is under way."""
-
-    def is_merged_move(self, consumer: str) -> bool:
-        """What Nova shows of a server: whether it moves, and the option names this type of move."""
 
     def taken_back(self, consumer: str, allocations: Allocations) -> None:
         """These allocations, which stand in Placement, are about to be deleted."""
@@ -76,7 +73,7 @@ class SimWriters:
         self._halted = False
         self._parked: list[Callable[[], None]] = []  # steps of a frozen process
         self._calls = WriteCalls(around, rng, name)
-        self._lone = LoneWrites(around, clock, rng, self._calls, self._run, listener.is_merged_move)
+        self._lone = LoneWrites(around, clock, rng, self._calls, self._run, listener)
 
     def submit(self, work: Work) -> None:
         """Queue an effect."""

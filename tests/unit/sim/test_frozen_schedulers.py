@@ -58,6 +58,9 @@ class StopsAgain:
         self.writers.halt()
         return False
 
+    def is_in_cell(self, consumer: str) -> bool:
+        return False
+
     def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
         return None
 

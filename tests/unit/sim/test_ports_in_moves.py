@@ -133,6 +133,9 @@ class Listener:
     def is_merged_move(self, consumer: str) -> bool:
         return True
 
+    def is_in_cell(self, consumer: str) -> bool:
+        return True
+
     def taken_back(self, consumer: str, allocations: Allocations) -> None:
         pass
 
