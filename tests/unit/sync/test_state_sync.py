@@ -4,19 +4,31 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nova.db.main import models
 
 from shared_scheduler.core.effects import RefreshNode
-from shared_scheduler.core.events import AggregatesRead, NodeContradicted, NodeRead, ServicesRead, SharingRead
+from shared_scheduler.core.events import (
+    AggregatesRead,
+    NodeContradicted,
+    NodeRead,
+    NodesGone,
+    ServicesRead,
+    SharingRead,
+)
 from shared_scheduler.sync.databases import Cell, CellDatabase
 from shared_scheduler.sync.read_registry import SOURCES
 from shared_scheduler.sync.state_sync import StateSync
+from tests.support import empty_databases
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World
 from tests.unit.sync.nova_databases import NovaDatabases
@@ -169,3 +181,42 @@ def test_nodes_without_an_agent_are_read_exactly_after_the_start(
     assert exact.leaves[f"rp.{without}"]["inventories"]["VCPU"][0] == 8
     assert "reading 1 of 2 compute nodes from Placement" in caplog.text
     assert next(row for row in service.sync.revalidator.report() if row["source"] == "start")["queries"] >= 5
+
+
+def test_a_cell_that_answers_long_after_the_start_does_not_bring_back_what_was_removed_meanwhile(
+    nova: NovaDatabases, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared_scheduler.sync.bootstrap.ANSWERS_WITHIN_S", 0.3)
+    own, answer = nova.compute("cmp-1", world.provider(inventories=ROOMY)), threading.Event()
+    (tmp_path / "cell2.db").write_bytes(empty_databases.cell_database())
+    nova.map_cell(str(uuid.uuid4()), "cell2", f"sqlite:///{tmp_path / 'cell2.db'}", "rabbit://")
+
+    # given a cell whose database hangs after the first queries of a start, which goes on without it
+    def open_cell(cell: Cell) -> CellDatabase:
+        database = nova.open_cell(cell)
+        if cell.name == "cell1":
+            monkeypatch.setattr(database, "instances", partial(after, answer, database.instances))
+        return database
+
+    service = Service(nova, world, open_cell, grace_s=0.0)
+    service.sync.load()
+    # and whose polls find a compute node there, and find later that it was removed
+    assert service.wait_for(NodeRead).node == own
+    nova.change(models.ComputeNode, "cmp-1", deleted=1)
+    service.wait_for(NodesGone, lambda event: own in event.nodes)
+    # when the database answers at last
+    reading = [thread for thread in threading.enumerate() if thread.name == "bootstrap"]
+    answer.set()
+    for thread in reading:
+        thread.join(WAIT_S)
+    service.sync.stop()
+    # then the node does not return
+    assert reading
+    assert not [one for one in list(service.heard.queue) if isinstance(one, NodeRead)]
+
+
+def after(answer: threading.Event, read: Callable[..., Any], hosts: Collection[str] | None = None) -> Any:
+    """A query that hangs in the bulk read of a start."""
+    if hosts is None:
+        answer.wait(WAIT_S)
+    return read(hosts)
