@@ -43,6 +43,8 @@ ANSWERS_WITHIN_S = 60.0
 UNREADABLE = (PlacementError, AttributeError, LookupError, TypeError, ValueError)
 Found = TypeVar("Found")
 Submit = Callable[[ServicesRead | AggregatesRead | SharingRead | NodeRead], None]
+#: Services and nodes of one cell.
+CellFound = tuple[ServicesRead, list[NodeRead]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class Bootstrap:
             uuid: _begin(self._cell, database, trees.result, aggregates, turns) for uuid, database in databases.items()
         }
         trees.result()
-        nodes = {uuid: _nodes_of(databases[uuid], part, turns) for uuid, part in parts.items()}
+        nodes = {uuid: self._nodes_of(databases[uuid], part, turns) for uuid, part in parts.items()}
         self._share(sharing.result())
         unread = {uuid: error for uuid, error in nodes.items() if isinstance(error, DatabaseError)}
         if unread and len(unread) == len(databases):
@@ -128,26 +130,32 @@ class Bootstrap:
         trees: Callable[[], Mapping[str, Tree]],
         aggregates: Sequence[AggregateFacts],
         turns: threading.Semaphore,
-    ) -> list[str]:
-        """Submit one cell; returns the uuids of its nodes.
-
-        :raises DatabaseError: when the cell cannot be read
-        """
+    ) -> CellFound:
+        """:raises DatabaseError: when the cell cannot be read"""
         with turns:
-            return load_cell(database, trees(), aggregates, self._submit, self._clock)
+            return read_cell(database, trees(), aggregates, self._clock)
 
+    def _nodes_of(
+        self, database: CellDatabase, part: Future[CellFound], turns: threading.Semaphore
+    ) -> list[str] | DatabaseError:
+        """Submit one cell; returns the uuids of its nodes, or the error.
 
-def _nodes_of(database: CellDatabase, part: Future[list[str]], turns: threading.Semaphore) -> list[str] | DatabaseError:
-    """The uuids of the nodes of a cell, or the error.  One that hangs gives its turn to another; its thread goes on."""
-    try:
-        return part.result(ANSWERS_WITHIN_S)
-    except TimeoutError:
-        turns.release()
-        unread = DatabaseError(f"its database has not answered for {ANSWERS_WITHIN_S:.0f} s")
-    except DatabaseError as error:
-        unread = error
-    LOG.error("starting without cell %s: %s", database.cell.name, unread)
-    return unread
+        One that hangs gives its turn to another.  Its thread goes on, and what it finds is dropped: by then, the polls
+        have read what is newer."""
+        try:
+            services, nodes = part.result(ANSWERS_WITHIN_S)
+        except TimeoutError:
+            turns.release()
+            unread = DatabaseError(f"its database has not answered for {ANSWERS_WITHIN_S:.0f} s")
+        except DatabaseError as error:
+            unread = error
+        else:
+            self._submit(services)
+            for event in nodes:
+                self._submit(event)
+            return [event.node for event in nodes]
+        LOG.error("starting without cell %s: %s", database.cell.name, unread)
+        return unread
 
 
 def _begin(function: Callable[..., Found], *arguments: Any) -> Future[Found]:
@@ -164,25 +172,19 @@ def _begin(function: Callable[..., Found], *arguments: Any) -> Future[Found]:
     return future
 
 
-def load_cell(
+def read_cell(
     database: CellDatabase,
     trees: Mapping[str, Tree],
     aggregates: Sequence[AggregateFacts],
-    submit: Submit,
     clock: Callable[[], float],
-) -> list[str]:
-    """Submit services and nodes of one cell; returns the uuids of its nodes.
-
-    :raises DatabaseError: when the cell cannot be read
-    """
+) -> CellFound:
+    """:raises DatabaseError: when the cell cannot be read"""
     cell, read_at_s = database.cell.uuid, clock()
     services, rows, members = database.services(), database.nodes(), database.instances()
-    submit(ServicesRead(cell, services, complete=True))
     nodes = []
     for row in rows:
         tree = trees.get(row["uuid"], Tree())
         event = node_read(cell, row, members.get(row["host"], frozenset()), tree, read_at_s)
         if event is not None:
-            submit(with_host_aggregates(event, aggregates))
-            nodes.append(row["uuid"])
-    return nodes
+            nodes.append(with_host_aggregates(event, aggregates))
+    return ServicesRead(cell, services, complete=True), nodes
