@@ -434,6 +434,26 @@ def test_a_delete_that_waits_for_its_server_holds_up_no_write_of_its_host(world:
     batches.writer.stop()
 
 
+def test_writes_that_wait_until_they_are_sent_again_leave_a_writer_for_others(world: World) -> None:
+    # given as many writes as there are writers, which are refused for some seconds
+    batches = Batches(world, writers=2, clock=time.monotonic)
+    refused, other = [intent(world.provider(), serialise=one) for one in (False, True)], intent(world.provider())
+    for one in refused:
+        orphan(one.consumer)
+    world.http.faults = [lambda _, __, go: batches.hold(go)] * 2
+    for one in refused:
+        batches.writer.submit(one)
+    assert batches.held.wait(WAIT_S)
+    # when a write of another server comes
+    batches.writer.submit(other)
+    batches.gate.set()
+    # then it is carried out meanwhile
+    heard = [batches.heard.get(timeout=WAIT_S) for _ in range(3)]
+    assert heard[0].claim_id == other.claim_id
+    assert [one.code for one in heard] == [W, WriteCode.CONSUMER_CONFLICT, WriteCode.CONSUMER_CONFLICT]
+    batches.writer.stop()
+
+
 def test_too_many_are_turned_away_with_an_answer(world: World) -> None:
     batches = Batches(world, max_waiting=2)
     node = world.provider()
