@@ -340,9 +340,9 @@ PLACEMENT = [
         min=1,
         max=64,
         help=_text("""
-Number of threads that write allocations to Placement, and so the maximum number of writes in flight. One more
-thread only deletes. Allocations that wait for a writer are written together, at most 16 servers in one write, and
-fewer if Placement is slow.
+Number of threads that write allocations to Placement, and so the maximum number of writes in flight, besides those
+that are sent again after a wait. One more thread only deletes. Allocations that wait for a writer are written together,
+at most 16 servers in one write, and fewer if Placement is slow.
 """),
     ),
     cfg.IntOpt(

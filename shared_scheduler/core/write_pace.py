@@ -27,6 +27,8 @@ from __future__ import annotations
 #: Threads that write, and threads that only delete.  More are of no use for a Placement with a few cores.
 WRITERS = 4
 DELETERS = 1
+#: Further threads that write while writes wait until they are sent again, which takes no time of Placement.
+SPARE_WRITERS = 32
 #: Consumers in one POST, whose rows stay locked until it commits.
 MAX_BATCH = 16
 #: Maximum number of waiting jobs; the core's bound of claims is far below.

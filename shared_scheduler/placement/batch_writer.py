@@ -3,9 +3,10 @@
 
 ``submit`` never blocks.  Writer threads take the batches of ``core/write_queue.py``; writes that were queued while they
 were busy are sent together as one ``POST /allocations``.  A refused batch is split until the consumer that caused the
-refusal is alone; ``allocation_writer`` completes single consumers.  A further thread takes deletes only, so that they
-neither wait for writes nor hold them up.  A deadline thread ends writes that waited too long, and a sweeper
-thread checks writes with an unknown outcome; neither waits for a busy writer.
+refusal is alone; ``allocation_writer`` completes single consumers.  While a writer waits between two calls, a spare one
+takes its turn.  A further thread takes deletes only, so that they neither wait for writes nor hold them up.  A deadline
+thread ends writes that waited too long, and a sweeper thread checks writes with an unknown outcome; neither waits for a
+busy writer.
 
 Every effect is answered exactly once, with ``answer``, from one of these threads.
 """
@@ -23,7 +24,7 @@ from typing import Any
 
 from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
-from shared_scheduler.core.write_pace import DELETERS, MAX_WAITING, WRITERS, WritePace
+from shared_scheduler.core.write_pace import DELETERS, MAX_WAITING, SPARE_WRITERS, WRITERS, WritePace
 from shared_scheduler.core.write_queue import Batch, Job, Work, WriteQueue, halves, job_of, not_carried_out
 from shared_scheduler.placement.allocation_writer import AllocationWriter, first_write
 from shared_scheduler.placement.client import PlacementClient
@@ -81,7 +82,9 @@ class BatchWriter:
         self._draining = False
         self._stopped = threading.Event()
         self._is_over = False  # the deadline thread ends, as the last one
-        self._waits = threading.local()  # job, waited_s: the write that a thread carries out, and its waits
+        self._waits = threading.local()  # job, waited_s: the write that a thread carries out, and its waits; is_writer
+        self._writers, self._writer_threads = writers, writers  # batches at once, and threads
+        self._carrying_out, self._aside = 0, 0  # writers, and those of them that wait between two calls
         self._writer = AllocationWriter(
             client, clock, self._pause, rng or random.Random(), locate, merged_moves=merged_moves
         )
@@ -153,7 +156,16 @@ class BatchWriter:
     # -- writers and deleters ----------------------------------------------------------------
 
     def _write(self) -> None:
-        self._work(self._ready, lambda: self._queue.take(self._clock()))
+        self._waits.is_writer = True
+        self._work(self._ready, self._take)
+
+    def _take(self) -> Batch:
+        """The next batch of a writer; empty if as many as may are carried out."""
+        if self._carrying_out - self._aside >= self._writers:
+            return ()
+        batch = self._queue.take(self._clock())
+        self._carrying_out += bool(batch)
+        return batch
 
     def _delete(self) -> None:
         self._work(self._delete_ready, self._queue.take_delete)
@@ -175,6 +187,9 @@ class BatchWriter:
         except Exception:
             LOG.exception("a write to Placement failed with an unexpected error")
             self._give_up(batch, "internal error, see the log of the scheduler")
+        finally:
+            with self._changed:
+                self._carrying_out -= self._is_writer
 
     def _settle(self, batch: Batch) -> None:
         if len(batch) > 1:
@@ -205,9 +220,35 @@ class BatchWriter:
         began_s, job = self._clock(), getattr(self._waits, "job", None)
         if job is not None:
             self._free(job)
+        self._step_aside()
         ends = self._stopped.wait(for_s) or (job is not None and not self._resume(job))
+        with self._changed:
+            self._aside -= self._is_writer
         self._waits.waited_s = getattr(self._waits, "waited_s", 0.0) + self._clock() - began_s
         return ends
+
+    @property
+    def _is_writer(self) -> bool:
+        """Whether this thread is a writer."""
+        return bool(getattr(self._waits, "is_writer", False))
+
+    def _step_aside(self) -> None:
+        """Let another writer work while this one waits; start one if none is free."""
+        with self._changed:
+            self._aside += self._is_writer
+            free = self._writer_threads - self._aside
+            if free < self._writers and self._writer_threads < self._writers + SPARE_WRITERS:
+                self._start_one_more()
+            if self._queue.waiting:
+                self._wake()
+
+    def _start_one_more(self) -> None:
+        if not self._stopped.is_set():
+            name = f"placement-writer-{self._writer_threads}"
+            self._writer_threads += 1
+            thread = threading.Thread(target=self._write, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def _free(self, job: Job[Work]) -> None:
         with self._changed:

@@ -2,8 +2,8 @@
 """The writes of one simulated scheduler: what ``placement/batch_writer.py`` does with threads, in virtual time.
 
 The queue and its pace are those of the product.  A refused batch is split.  A consumer whose write gets no answer, or a
-conflict, is completed by ``lone_writes.py``.  A write that was given up is in doubt: the consumer is read again a few
-times, as ``placement/in_doubt_writes.py`` does, and what nobody needs is deleted.
+conflict, is completed by ``lone_writes.py``; its writer is not free until then.  A write that was given up is in doubt:
+the consumer is read again a few times, as ``placement/in_doubt_writes.py`` does, and what nobody needs is deleted.
 """
 
 from __future__ import annotations
