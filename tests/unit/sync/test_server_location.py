@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import queue
+import threading
+import time
 import uuid
 from dataclasses import replace
 from typing import Any
@@ -10,11 +13,18 @@ from typing import Any
 import pytest
 from nova.db.main import models as main_models
 
+from shared_scheduler.core.events import WriteCode
+from shared_scheduler.placement.batch_writer import BatchWriter
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
 from shared_scheduler.sync.databases import Cell, CellDatabase
 from shared_scheduler.sync.server_location import Locator
 from tests.support.plain_databases import api_database
+from tests.unit.placement.conftest import placement_app, world
+from tests.unit.placement.real_placement import World
+from tests.unit.placement.test_batch_writer import intent, undo
 from tests.unit.sync.nova_databases import NovaDatabases
+
+WAIT_S = 30.0
 
 UNDER_WAY, NO_OWNER = ServerLocation(ServerActivity.UNDER_WAY), ServerLocation(ServerActivity.NO_OWNER)
 
@@ -153,3 +163,41 @@ def test_a_database_that_cannot_be_read_is_no_evidence(site: Site) -> None:
 
     for sut in Locator(api_database(nothing), site.nova.open_cell), Locator(site.nova.api(), away):
         assert sut.locate(site.server) == ServerLocation(ServerActivity.UNREAD)
+
+
+def test_servers_of_a_cell_that_hangs_keep_no_thread_from_writing_others(site: Site, world: World) -> None:
+    # given allocations of servers whose cell accepts queries and does not answer them
+    answer, heard = threading.Event(), queue.SimpleQueue[Any]()
+    locator = Locator(site.nova.api(), lambda cell: hanging(site.nova.open_cell(cell), answer))
+    writer = BatchWriter(world.client, heard.put, locator.locate, writers=1, deleters=1)
+    writer.start()
+    servers = [intent(world.provider(), consumer=site.boot("cell1")) for _ in range(2)]
+    for server in servers:
+        writer.submit(server)
+        assert heard.get(timeout=WAIT_S).code is WriteCode.WRITTEN
+    # when they are to be deleted after their requests, as many as there are threads, and another server is written
+    for server in servers:
+        writer.submit(replace(undo(server), sole_until_s=float("-inf")))
+    other = intent(world.provider())
+    while writer.waiting():
+        time.sleep(0.01)
+    writer.submit(other)
+    # then none of them waits for the cell
+    try:
+        answers = {one.claim_id: one for one in (heard.get(timeout=WAIT_S) for _ in range(3))}
+    finally:
+        answer.set()
+    writer.stop()
+    assert answers[other.claim_id].code is WriteCode.WRITTEN
+    assert not any(answers[server.claim_id].gone for server in servers)
+
+
+def hanging(database: CellDatabase, answer: threading.Event) -> CellDatabase:
+    read = database.rows
+
+    def rows(query: Any) -> Any:
+        answer.wait()
+        return read(query)
+
+    database.rows = rows  # type: ignore[method-assign]
+    return database
