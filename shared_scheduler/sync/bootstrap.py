@@ -21,19 +21,20 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from shared_scheduler.core.events import AggregateFacts, AggregatesRead, NodeRead, ServicesRead, SharingRead
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.placement.mirror import PlacementMirror, Tree
+from shared_scheduler.sync.bounded_reads import begin
 from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase, DatabaseError
 from shared_scheduler.sync.node_reads import node_read, with_host_aggregates
 
 LOG = logging.getLogger(__name__)
 
+#: The name of its threads.
+THREAD = "bootstrap"
 #: Cells that are read in parallel.
 CELLS_AT_ONCE = 4
 #: The start goes on without a cell that has not been read for so long since it was the next one to be waited for, as
@@ -41,7 +42,6 @@ CELLS_AT_ONCE = 4
 ANSWERS_WITHIN_S = 60.0
 #: What a read of Placement raises: there was no answer, or one of another shape.
 UNREADABLE = (PlacementError, AttributeError, LookupError, TypeError, ValueError)
-Found = TypeVar("Found")
 Submit = Callable[[ServicesRead | AggregatesRead | SharingRead | NodeRead], None]
 #: Services and nodes of one cell.
 CellFound = tuple[ServicesRead, list[NodeRead]]
@@ -84,10 +84,11 @@ class Bootstrap:
         aggregates = self._api.aggregates()
         self._submit(AggregatesRead(aggregates, complete=True))
         databases = {cell.uuid: self._open_cell(cell) for cell in cells if cell.schedulable}
-        trees, sharing = _begin(self._overview), _begin(self._sharing)
+        trees, sharing = begin(THREAD, self._overview), begin(THREAD, self._sharing)
         turns = threading.Semaphore(CELLS_AT_ONCE)
         parts = {
-            uuid: _begin(self._cell, database, trees.result, aggregates, turns) for uuid, database in databases.items()
+            uuid: begin(THREAD, self._cell, database, trees.result, aggregates, turns)
+            for uuid, database in databases.items()
         }
         trees.result()
         nodes = {uuid: self._nodes_of(databases[uuid], part, turns) for uuid, part in parts.items()}
@@ -156,20 +157,6 @@ class Bootstrap:
             return [event.node for event in nodes]
         LOG.error("starting without cell %s: %s", database.cell.name, unread)
         return unread
-
-
-def _begin(function: Callable[..., Found], *arguments: Any) -> Future[Found]:
-    """Start the function in a thread, which no exit waits for; its queries are added to the cost of this read."""
-    future: Future[Found] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function(*arguments))
-        except BaseException as error:  # the waiting thread raises it
-            future.set_exception(error)
-
-    threading.Thread(target=copy_context().run, args=(run,), name="bootstrap", daemon=True).start()
-    return future
 
 
 def read_cell(

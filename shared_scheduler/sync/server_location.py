@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
+from shared_scheduler.sync.bounded_reads import BoundedReads
 from shared_scheduler.sync.databases import CELL0, ApiDatabase, Cell, CellDatabase, DatabaseError, ServerFacts
 
 LOG = logging.getLogger(__name__)
@@ -28,14 +29,16 @@ class Locator:
     def __init__(self, api: ApiDatabase, open_cell: Callable[[Cell], CellDatabase]) -> None:
         self._api = api
         self._open_cell = open_cell
+        self._reads = BoundedReads()
 
     def locate(self, server: str) -> ServerLocation:
-        """The present location; ``UNREAD`` if a database cannot be read."""
+        """The present location; ``UNREAD`` if a database cannot be read, or does not answer soon: writers ask this, and
+        have other servers to write."""
         try:
-            uuid = self._api.cell_of(server)
+            uuid = self._reads.read("the API database", lambda: self._api.cell_of(server))
             if uuid is None or uuid == CELL0:
                 return ServerLocation(ServerActivity.NO_OWNER)
-            return location_of(self._read(uuid, server))
+            return location_of(self._reads.read(f"the database of cell {uuid}", lambda: self._read(uuid, server)))
         except DatabaseError as error:
             LOG.warning("Cannot read the host of server %s: %s", server, error)
             return ServerLocation(ServerActivity.UNREAD)
