@@ -433,6 +433,30 @@ def test_a_service_that_moved_to_another_cell_is_that_of_its_new_cell() -> None:
     assert driver.table.service("host-1") is None
 
 
+def test_a_service_that_is_left_in_the_old_cell_of_a_host_does_not_count() -> None:
+    # given a host that was set up again in another cell
+    driver = SchedulerDriver().without_agents("node-1")
+    driver.without_agents("node-1", cell=OTHER_CELL, read_at_s=driver.now)
+    driver.give(ev.ServicesRead(OTHER_CELL, (ServiceFacts("host-1"),), True))
+    # when its old service, which nobody has deleted, is read again
+    driver.give(ev.ServicesRead(CELL, (ServiceFacts("host-1", up=False),), True))
+    # then the node is selected, and is not when its own service is disabled
+    assert only(ef.WriteAllocation, driver.ask()).cell == OTHER_CELL
+    driver.give(ev.ServicesRead(OTHER_CELL, (ServiceFacts("host-1", disabled=True),), False))
+    assert only(ef.Fail, driver.ask()).code is ef.FailureCode.NO_VALID_HOST
+
+
+def test_a_host_that_comes_to_another_cell_has_the_service_of_that_cell() -> None:
+    # given a service that was read in both cells, the old one last, before the node in its new one
+    driver = SchedulerDriver().without_agents("node-1")
+    driver.give(ev.ServicesRead(OTHER_CELL, (ServiceFacts("host-1"),), True))
+    driver.give(ev.ServicesRead(CELL, (ServiceFacts("host-1", up=False),), True))
+    # when the node is read there
+    driver.give(node_read("node-1", OTHER_CELL, read_at_s=driver.now))
+    # then it is selected
+    assert only(ef.WriteAllocation, driver.ask()).cell == OTHER_CELL
+
+
 def test_a_write_names_the_service_that_the_decision_relied_on() -> None:
     # given a host that accepted servers when it was selected, and is disabled while its agent judges the claim
     driver = SchedulerDriver().with_agents("node-1")
