@@ -290,6 +290,7 @@ class SchedulerCore:
         match event:
             case ev.NodeRead():
                 self.nodes.read(step, event)
+                self._use_service(event.host)  # its cell may be another one now
             case ev.NodeContradicted(node, why):
                 self.corrections.correct(step, node, why)
             case ev.NodesGone():
@@ -326,20 +327,23 @@ class SchedulerCore:
     def _services(self, event: ev.ServicesRead) -> None:
         known = self._services_of.setdefault(event.cell, {})
         read = {service.host: service for service in event.services}
-        for service in event.services:
-            self.table.set_service(service)
-        for host in sorted(known.keys() - read.keys()) if event.complete else ():
+        gone = known.keys() - read.keys() if event.complete else set[str]()
+        for host in gone:
             del known[host]
-            self._service_gone(host)
         known.update(read)
+        for host in (*read, *sorted(gone)):
+            self._use_service(host)
 
-    def _service_gone(self, host: str) -> None:
-        """A cell does not have the service any more; it may have moved to another one."""
-        left = next((services[host] for services in self._services_of.values() if host in services), None)
-        if left is None:
+    def _use_service(self, host: str) -> None:
+        """Use the service of the cell that has the nodes of a host.  If the host was set up again in another cell, the
+        old one may have another service of it."""
+        found = {cell: services[host] for cell, services in self._services_of.items() if host in services}
+        if not found:
             self.table.forget_service(host)
-        else:
-            self.table.set_service(left)
+            return
+        rows = map(self.table.row, self.table.slots_of_host(host))
+        own = (found[row.cell] for row in rows if row is not None and row.cell in found)
+        self.table.set_service(next(own, next(iter(found.values()))))
 
     def _aggregates(self, step: Step, event: ev.AggregatesRead) -> None:
         before = self._hosts_of_aggregates()
