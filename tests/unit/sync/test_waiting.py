@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from shared_scheduler.core.events import AggregatesRead, Event
@@ -15,7 +16,16 @@ from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.flight import Key, ReadRequest
-from shared_scheduler.sync.read_registry import NODE, NODE_LIST, PROVIDERS, RECORDS, RETRY_MOST_S, SERVICES
+from shared_scheduler.sync.read_registry import (
+    AGGREGATES,
+    NODE,
+    NODE_LIST,
+    PROVIDERS,
+    RECORDS,
+    RETRY_MOST_S,
+    SERVICES,
+    SOURCES,
+)
 from shared_scheduler.sync.revalidator import MAX_WAIT_S, Revalidator
 
 WAIT_S = 60.0
@@ -292,6 +302,20 @@ def test_searches_that_hang_do_not_keep_other_nodes_from_being_searched() -> Non
     # when they have hung for longer than a decision waits, and another node is to be found
     time.sleep(0.1)
     sut.request(ReadRequest(NODE, ("", "node")))
+    assert reads.ends_another(sut)
+
+
+def test_a_node_that_is_wanted_together_with_others_whose_searches_hang_is_searched() -> None:
+    reads = OneHangs()
+    # given something that is polled
+    polled = [replace(each, poll_s=0.05) if each.name == AGGREGATES else each for each in SOURCES]
+    sut = Revalidator(lambda event: None, max_wait_s=0.05, sources=polled)
+    sut.provide({NODE: reads.read, AGGREGATES: lambda *_: ()})
+    sut.start()
+    # when more nodes than there are threads are wanted at once, and the first searches hang
+    for name in ("hangs-1", "hangs-2", "node"):
+        sut.request(ReadRequest(NODE, ("", name)))
+    # then the last one is searched, although nothing more is wanted
     assert reads.ends_another(sut)
 
 
