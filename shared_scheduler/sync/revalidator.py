@@ -31,7 +31,7 @@ from shared_scheduler.sync import cost
 from shared_scheduler.sync.authorities import Authorities
 from shared_scheduler.sync.cost import Cost
 from shared_scheduler.sync.databases import DatabaseError
-from shared_scheduler.sync.flight import Flight, Key, Place, ReadRequest, authority_of
+from shared_scheduler.sync.flight import Flight, Key, Place, ReadRequest, authority_of, nodes_authority_of
 from shared_scheduler.sync.lane import Lane
 from shared_scheduler.sync.read_registry import LANES, NODE, NODES, QUESTIONS, SOURCES, WIDE, ReadKey, Source
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
@@ -45,6 +45,8 @@ MAX_WAITING = 50_000
 MAX_WAIT_S = 3.0
 #: Searches of nodes that hang and whose threads are replaced; each may hold a connection to the database.
 HANGING_MAX = 8
+#: The authority of all searches.
+SEARCHES = nodes_authority_of("")
 #: How long the stop waits for threads that are in a call.
 JOIN_S = 12.0
 
@@ -165,15 +167,18 @@ class Revalidator:
             if flight is not None:
                 flight.schedule.ask(self._clock() + wanted.in_s)
                 self._lane(flight).put(flight)
-                self._replace_hanging(flight)
+                self._replace_hanging()
         if flight is None and wanted.source == NODE:
             self._outages.failed("the revalidator", f"more than {self._max_waiting} keys wait; some are not read")
 
-    def _replace_hanging(self, flight: Flight) -> None:
-        """A search of a node goes on beside those that hang: the next ones leave the cell out that does not answer."""
-        if flight.source.name == NODE and not flight.key[0]:
-            hanging = self._authorities.hanging(flight.authorities[0], self._clock())
-            self._lanes[NODES].grow(self._work, self._threads[NODES] + min(hanging, HANGING_MAX))
+    def _replace_hanging(self) -> None:
+        """A search of a node goes on beside those that hang: the next ones leave the cell out that does not answer.
+        The caller holds the lock."""
+        lane, now = self._lanes[NODES], self._clock()
+        due_s = lane.next_due_s()
+        if due_s is not None and due_s <= now:
+            hanging = self._authorities.hanging(SEARCHES, now)
+            lane.grow(self._work, self._threads[NODES] + min(hanging, HANGING_MAX))
 
     def _flight(self, place: Place) -> Flight | None:
         """The existing flight, or a new one of a node or a question."""
@@ -318,6 +323,7 @@ class Revalidator:
             flight.end(now, succeeded, requested | self._unread(flight.requested, now))
             self._costs[flight.source.name].add(spent)
             self._authorities.ended(flight)
+            self._replace_hanging()  # they may have begun to hang since the last one was requested
             if self._flights.get(flight.place) is not flight:  # its cell was removed
                 return
             self._note_failing(flight, not succeeded)
