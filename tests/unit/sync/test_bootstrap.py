@@ -15,7 +15,7 @@ import requests
 
 from shared_scheduler.core.events import AggregatesRead, NodeRead, ServicesRead, SharingRead
 from shared_scheduler.placement.mirror import SUM_OF, PlacementMirror
-from shared_scheduler.sync.bootstrap import Bootstrap, Loaded
+from shared_scheduler.sync.bootstrap import CELLS_AT_ONCE, Bootstrap, Loaded
 from shared_scheduler.sync.databases import Cell, CellDatabase, DatabaseError
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World, in_trouble
@@ -132,6 +132,34 @@ def test_cells_that_hang_do_not_keep_the_others_from_a_start(
     assert [set(one.nodes) for one in loaded] == [{own}]
     assert (len(loaded[0].unread), len(loaded[0].databases)) == (5, 6)
     assert "starting without cell cell1" in caplog.text
+
+
+def test_cells_that_hang_together_are_waited_for_together(
+    nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given as many cells as are read at once, whose databases accept queries and do not answer them, and another one
+    within_s, answer = 4.0, threading.Event()
+    monkeypatch.setattr("shared_scheduler.sync.bootstrap.ANSWERS_WITHIN_S", within_s)
+    own = nova.compute("cmp-1", world.provider(inventories=ROOMY))
+    for name in ("cell2", "cell3", "cell4", "last"):
+        nova.map_cell(str(uuid.uuid4()), name, nova.cell_url, "rabbit://")
+
+    def open_cell(cell: Cell) -> CellDatabase:
+        database = nova.open_cell(cell)
+        if cell.name != "last":
+            monkeypatch.setattr(database, "services", lambda: answer.wait() and ())
+        return database
+
+    # when the scheduler starts, and has waited for the first one, and then for less than for another one
+    loaded: list[Loaded] = []
+    start = Bootstrap(nova.api(), open_cell, PlacementMirror(world.client), lambda _: None, time.monotonic)
+    thread = threading.Thread(target=lambda: loaded.append(start.load()), daemon=True)
+    thread.start()
+    thread.join(2 * within_s - 0.5)
+    answer.set()
+    # then it does without all of them
+    assert [set(one.nodes) for one in loaded] == [{own}]
+    assert len(loaded[0].unread) == CELLS_AT_ONCE
 
 
 def test_without_any_readable_cell_the_error_names_one(nova: NovaDatabases, world: World, tmp_path: Path) -> None:
