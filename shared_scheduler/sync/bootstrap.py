@@ -37,8 +37,7 @@ LOG = logging.getLogger(__name__)
 THREAD = "bootstrap"
 #: Cells that are read in parallel.
 CELLS_AT_ONCE = 4
-#: The start goes on without a cell that has not been read for so long since it was the next one to be waited for, as
-#: Nova does.
+#: The start goes on without a cell that has not been read for so long since its read began, as Nova does.
 ANSWERS_WITHIN_S = 60.0
 #: What a read of Placement raises: there was no answer, or one of another shape.
 UNREADABLE = (PlacementError, AttributeError, LookupError, TypeError, ValueError)
@@ -86,12 +85,9 @@ class Bootstrap:
         databases = {cell.uuid: self._open_cell(cell) for cell in cells if cell.schedulable}
         trees, sharing = begin(THREAD, self._overview), begin(THREAD, self._sharing)
         turns = threading.Semaphore(CELLS_AT_ONCE)
-        parts = {
-            uuid: begin(THREAD, self._cell, database, trees.result, aggregates, turns)
-            for uuid, database in databases.items()
-        }
+        parts = {uuid: self._begin(database, trees.result, aggregates, turns) for uuid, database in databases.items()}
         trees.result()
-        nodes = {uuid: self._nodes_of(databases[uuid], part, turns) for uuid, part in parts.items()}
+        nodes = {uuid: self._nodes_of(part, turns) for uuid, part in parts.items()}
         self._share(sharing.result())
         unread = {uuid: error for uuid, error in nodes.items() if isinstance(error, DatabaseError)}
         if unread and len(unread) == len(databases):
@@ -125,26 +121,32 @@ class Bootstrap:
         if providers is not None:
             self._submit(SharingRead(providers))
 
-    def _cell(
+    def _begin(
         self,
         database: CellDatabase,
         trees: Callable[[], Mapping[str, Tree]],
         aggregates: Sequence[AggregateFacts],
         turns: threading.Semaphore,
-    ) -> CellFound:
-        """:raises DatabaseError: when the cell cannot be read"""
-        with turns:
-            return read_cell(database, trees(), aggregates, self._clock)
+    ) -> _Part:
+        """Read one cell when it is its turn."""
+        began_s: Future[float] = Future()
 
-    def _nodes_of(
-        self, database: CellDatabase, part: Future[CellFound], turns: threading.Semaphore
-    ) -> list[str] | DatabaseError:
+        def read() -> CellFound:
+            with turns:
+                known = trees()
+                began_s.set_result(self._clock())
+                return read_cell(database, known, aggregates, self._clock)
+
+        return _Part(database, began_s, begin(THREAD, read))
+
+    def _nodes_of(self, part: _Part, turns: threading.Semaphore) -> list[str] | DatabaseError:
         """Submit one cell; returns the uuids of its nodes, or the error.
 
         One that hangs gives its turn to another.  Its thread goes on, and what it finds is dropped: by then, the polls
         have read what is newer."""
         try:
-            services, nodes = part.result(ANSWERS_WITHIN_S)
+            until_s = part.began_s.result(ANSWERS_WITHIN_S) + ANSWERS_WITHIN_S
+            services, nodes = part.found.result(max(0.0, until_s - self._clock()))
         except TimeoutError:
             turns.release()
             unread = DatabaseError(f"its database has not answered for {ANSWERS_WITHIN_S:.0f} s")
@@ -155,8 +157,17 @@ class Bootstrap:
             for event in nodes:
                 self._submit(event)
             return [event.node for event in nodes]
-        LOG.error("starting without cell %s: %s", database.cell.name, unread)
+        LOG.error("starting without cell %s: %s", part.database.cell.name, unread)
         return unread
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The read of one cell; ``began_s``: when it was its turn."""
+
+    database: CellDatabase
+    began_s: Future[float]
+    found: Future[CellFound]
 
 
 def read_cell(
