@@ -180,24 +180,30 @@ def test_a_loser_leaves_what_the_winner_wrote_after_a_check_has_deleted_its_own_
 
 
 @pytest.mark.parametrize("activity", [ServerActivity.NO_OWNER, ServerActivity.UNDER_WAY, ServerActivity.AT_REST])
+@pytest.mark.parametrize("deletes", [False, True])
 def test_a_loser_leaves_what_stands_for_a_new_server_that_has_an_answer(
-    world: World, other_writer: AllocationWriter, clock: Clock, activity: ServerActivity
+    world: World, other_writer: AllocationWriter, clock: Clock, activity: ServerActivity, deletes: bool
 ) -> None:
     # given one request that two schedulers got, and a write of the first one that was given up and never came
-    loser = AllocationWriter(world.client, clock, clock.pause, random.Random(1), lambda _: ServerLocation(activity))
-    effect = intent(world.provider())
+    node = world.provider()
+    location, effect = ServerLocation(activity, node), intent(node)
+    loser = AllocationWriter(world.client, clock, clock.pause, random.Random(1), lambda _: location)
     world.http.faults = [Held(), *[never_sent] * 1000]
-    assert loser.write(effect).code is WriteCode.UNREACHABLE
+    given_up = loser.write(effect)
+    assert given_up.code is WriteCode.UNREACHABLE
     world.http.faults = []
     assert other_writer.write(replace(effect, claim_id="of-the-winner")).code is WriteCode.WRITTEN
 
-    # when the first one goes on with another host
-    other_host = intent(world.provider(), consumer=effect.consumer, is_new=True)
-    answer = loser.write(other_host)
-
-    # then it ends, if the second one has answered, so that Nova has the server in a cell
+    # when the first one deletes what it may have written, or goes on with another host
     answered = activity is not ServerActivity.NO_OWNER
-    assert answer.code is (WriteCode.CONSUMER_CONFLICT if answered else WriteCode.WRITTEN)
+    if deletes:
+        gone = loser.delete(replace(undo(effect), generation=given_up.generation, is_new=True)).gone
+        assert gone != answered
+    else:
+        answer = loser.write(intent(world.provider(), consumer=effect.consumer, is_new=True))
+        assert answer.code is (WriteCode.CONSUMER_CONFLICT if answered else WriteCode.WRITTEN)
+
+    # then what stands is kept, if the second one has answered, so that Nova has the server in a cell
     assert holds(world, effect) == answered
 
 
