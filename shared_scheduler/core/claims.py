@@ -794,6 +794,7 @@ class Claims:
                 claim.before,
                 sole_until_s,
                 claim.generation,
+                intent.is_new,
             )
         )
 

@@ -99,7 +99,8 @@ class DeleteAllocation(OfRequest):
     same allocations since, and they stay.  None: not known.
 
     Until ``sole_until_s`` the request waits, so there is no other operation of this server.  After that another
-    request may have placed the server on the same host: Nova's databases must be read first."""
+    request may have placed the server on the same host: Nova's databases must be read first.
+    ``is_new``: as for ``WriteAllocation``."""
 
     claim_id: str
     consumer: str
@@ -108,6 +109,7 @@ class DeleteAllocation(OfRequest):
     before: Allocations = field(default_factory=dict)
     sole_until_s: float = float("-inf")
     generation: int | None = None
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)

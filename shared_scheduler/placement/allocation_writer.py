@@ -420,8 +420,7 @@ class AllocationWriter:
             return answer, False
         if overfull is None:
             return answer, False
-        attempt, until_s = WriteAttempt(answer.written, course.base, answer.generation), course.effect.deadline_s
-        gone = self.take_back(course.consumer, attempt, answer.claim_id, answer.cause, until_s)
+        gone = self.delete(_undoing(course, answer))
         detail = f"{overfull}; {'taken back' if gone.gone else gone.detail}"
         no_capacity = WriteCode.NO_CAPACITY
         return AllocationWritten(answer.claim_id, no_capacity, detail, cause=answer.cause), gone.gone
@@ -429,19 +428,14 @@ class AllocationWriter:
     # -- deletes -----------------------------------------------------------------------------
 
     def delete(self, effect: DeleteAllocation) -> AllocationDeleted:
-        """Delete what one claim wrote, and no other allocations."""
-        attempt = WriteAttempt(effect.written, effect.before, effect.generation)
-        return self.take_back(effect.consumer, attempt, effect.claim_id, effect.request_id, effect.sole_until_s)
+        """Restore the allocations before what one claim wrote, if the present ones are exactly those that it wrote.
 
-    def take_back(
-        self, consumer: str, attempt: WriteAttempt, claim_id: str, request_id: str, sole_until_s: float
-    ) -> AllocationDeleted:
-        """Restore the allocations before ``attempt``, if the present ones are exactly those of ``attempt``.
-
-        From ``sole_until_s`` on this is done only if, according to Nova, no operation relies on them.  If others have
-        changed the allocations since a merge, so is the removal of its part: another scheduler may have merged the
-        same.
+        From ``sole_until_s`` on this is done only if, according to Nova, no operation relies on them.  So it is if
+        another scheduler may have written them.  If others have changed the allocations since a merge, so is the
+        removal of its part: another scheduler may have merged the same.
         """
+        attempt = WriteAttempt(effect.written, effect.before, effect.generation)
+        consumer, claim_id, request_id = effect.consumer, effect.claim_id, effect.request_id
         until_s = self._clock() + DELETE_PATIENCE_S
         detail = "Placement did not answer"
         # what was read last, or written, and what an own write without an answer may have left
@@ -460,7 +454,7 @@ class AllocationWriter:
                     self._deleted(consumer, attempt)
                 return _left_alone(attempt, claim_id, request_id, standing)
             changed = finding is ConflictCase.FOREIGN
-            if self._clock() >= sole_until_s or changed:
+            if self._clock() >= effect.sole_until_s or changed or self._is_doubtful(effect, attempt):
                 held = self._why_held(consumer, attempt)
                 if held is not None:
                     return AllocationDeleted(claim_id, False, *held, changed=changed, cause=request_id)
@@ -478,6 +472,13 @@ class AllocationWriter:
         with self._lock:
             self._in_doubt.add(consumer, attempt, self._clock())
         return AllocationDeleted(claim_id, False, detail, cause=request_id)
+
+    def _is_doubtful(self, effect: DeleteAllocation, attempt: WriteAttempt) -> bool:
+        """Whether another scheduler may have written what stands: this one got no answer, and Nova has the new server
+        in a cell, as after an answer."""
+        with self._lock:
+            in_doubt = attempt in self._in_doubt.attempts(effect.consumer)
+        return in_doubt and effect.is_new and self._is_in_cell(effect.consumer)
 
     def _why_held(self, consumer: str, attempt: WriteAttempt) -> tuple[str, bool] | None:
         """Why allocations must not be deleted, and whether permanently; None if no operation relies on them."""
@@ -573,6 +574,15 @@ class AllocationWriter:
 def _union_write(effect: WriteAllocation, kept: Allocations, generation: int | None) -> ConsumerWrite:
     both = consumer_conflicts.union(kept, effect.allocations)
     return replace(first_write(effect), allocations=both, generation=generation, mappings={})
+
+
+def _undoing(course: _Course, answer: AllocationWritten) -> DeleteAllocation:
+    """The delete of a write that was carried out."""
+    effect = course.effect
+    return DeleteAllocation(
+        answer.claim_id, effect.consumer, answer.written, answer.cause, course.base, effect.deadline_s,
+        answer.generation,
+    )  # fmt: skip
 
 
 def _left_alone(

@@ -16,7 +16,7 @@ from random import Random
 from typing import Protocol
 
 from shared_scheduler.core.allocation_merge import MAX_MERGES, merge
-from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
+from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.conflict_patience import ORPHAN, ConflictPatience, NextWrite
@@ -198,6 +198,12 @@ class LoneWrites:
             self._in_doubt.settled(consumer)
         elif lone.unsure:
             self._in_doubt.add(consumer, WriteAttempt(lone.allocations, lone.base, lone.made), self._clock.now)
+
+    def is_doubtful(self, effect: DeleteAllocation) -> bool:
+        """Whether another scheduler may have written what this one is about to delete."""
+        attempt = WriteAttempt(effect.written, effect.before, effect.generation)
+        in_doubt = attempt in self._in_doubt.attempts(effect.consumer)
+        return in_doubt and effect.is_new and self._nova.is_in_cell(effect.consumer)
 
     def deleted(self, consumer: str, attempt: WriteAttempt) -> None:
         """Note that what a write left was deleted."""

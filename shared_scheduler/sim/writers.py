@@ -222,6 +222,7 @@ class SimWriters:
         rest = consumer_conflicts.rest_of(standing.allocations, effect.written, effect.before, finding)
         if up and rest is not None:
             sole = self._clock.now < effect.sole_until_s and finding is ConflictCase.AS_WANTED
+            sole = sole and not self._lone.is_doubtful(effect)
             needed = False if sole else self._listener.is_needed(effect.consumer, part)
             if needed is False:
                 self._take_back(effect.consumer, part, rest, effect.claim_id)
