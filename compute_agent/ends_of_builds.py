@@ -3,7 +3,7 @@
 
 A ``BuildResult`` has no sequence, so nobody notices that one is lost: with the connection to the broker, or with the
 scheduler that was to record it.  Each is therefore sent again after ``AGAIN_AFTER_S``.  Its number in the epoch shows a
-scheduler that it has recorded it already.
+scheduler that it has recorded it already.  nova-compute tells the end by the hooks of ``tap/hooks.py``.
 
 The scheduler whose claim placed the instance records the end, so it is cast to that one at first, and every second
 time.  The other times it is broadcast, so that another one records it if that scheduler has stopped.  By the second

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks on one live ResourceTracker: they read its state and pass the changes to a sink.
 
-There are two sinks: the socket of an agent process (``channel.py``), and the agent inside nova-compute
+There are two sinks: the socket of an agent process (``tap_channel.py``), and the agent inside nova-compute
 (``embedded.py``).  Each hook calls the original method with unchanged arguments, and returns or raises the same.
 Errors in the hooks themselves are never raised: they are logged at most once a minute, and the node is reported as not
 ready until a later reading succeeds.
