@@ -109,6 +109,24 @@ def test_a_cell_that_leaves_is_polled_no_more() -> None:
 # -- requests --------------------------------------------------------------------------------------
 
 
+def test_what_a_read_finds_after_its_cell_has_left_does_not_count() -> None:
+    # given a read of a cell that takes long
+    driver = SchedulerDriver()
+    sut = driver.provide(SERVICES)
+    sut.add_cell("cell-1")
+
+    def leaves(_: Key) -> Iterator[Any]:
+        yield found(1)
+        sut.remove_cell("cell-1")
+        yield found(2)
+
+    driver.answer = leaves
+    # when the cell leaves meanwhile
+    driver.work_off(5.0)
+    # then only what it found before is heard
+    assert driver.heard == [found(1)]
+
+
 def test_a_key_waits_once_and_for_the_soonest() -> None:
     driver = SchedulerDriver()
     sut = driver.provide(NODE)
