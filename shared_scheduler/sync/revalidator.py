@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -289,7 +289,8 @@ class Revalidator:
             started_s = self._clock()
             try:
                 read = self._reads[flight.source.name]
-                requested = self._carry_out(read(flight.key, flight.began_s), flight.source)
+                found = self._while_wanted(flight, read(flight.key, flight.began_s))
+                requested = self._carry_out(found, flight.source)
                 succeeded = answers = True
             except (DatabaseError, PlacementError) as error:
                 self._outages.failed(self._described(flight), f"{self._described(flight)} cannot be read: {error}")
@@ -302,6 +303,14 @@ class Revalidator:
                 self._end(flight, succeeded, answers, requested, spent)
         if succeeded and self._described(flight) not in self._failing:
             self._outages.recovered(self._described(flight))
+
+    def _while_wanted(self, flight: Flight, found: Iterable[Event | ReadRequest]) -> Iterator[Event | ReadRequest]:
+        """What a read finds until its cell is removed: the cell may be read elsewhere then."""
+        for one in found:
+            with self._lock:
+                if self._flights.get(flight.place) is not flight:
+                    return
+            yield one
 
     def _carry_out(self, read: Iterable[Event | ReadRequest], source: Source) -> frozenset[Place]:
         requested = []
