@@ -215,6 +215,32 @@ def test_a_cell_that_answers_long_after_the_start_does_not_bring_back_what_was_r
     assert not [one for one in list(service.heard.queue) if isinstance(one, NodeRead)]
 
 
+def test_a_cell_is_read_on_another_connection_when_a_read_of_it_hangs(
+    nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared_scheduler.sync.state_sync.OPENED_AGAIN_AFTER_S", 0.3, raising=False)
+    nova.compute("cmp-1", world.provider())
+    answer, opened = threading.Event(), list[CellDatabase]()
+
+    # given a cell whose database was replaced during a query, which is never answered; another one would be
+    def open_cell(cell: Cell) -> CellDatabase:
+        database = nova.open_cell(cell)
+        if not opened:
+            monkeypatch.setattr(database, "services", lambda: answer.wait() and ())
+        opened.append(database)
+        return database
+
+    service = Service(nova, world, open_cell)
+    # when it is polled
+    service.sync.use((service.here,))
+    # then its services are read
+    try:
+        assert [one.host for one in service.wait_for(ServicesRead).services] == ["cmp-1"]
+    finally:
+        answer.set()
+    service.sync.stop()
+
+
 def after(answer: threading.Event, read: Callable[..., Any], hosts: Collection[str] | None = None) -> Any:
     """A query that hangs in the bulk read of a start."""
     if hosts is None:
