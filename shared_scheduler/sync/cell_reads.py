@@ -55,6 +55,13 @@ class CellReads:
         self._builds: dict[str, datetime] = {}  # server -> when it was placed; its read may have to wait
         self._read: dict[str, Seen] = {}  # the last read state of nodes without an agent
 
+    def again(self, database: CellDatabase) -> CellReads:
+        """The same cell with another database object, because a read of this one hangs.  It knows what this one knows,
+        so that no host counts as enabled until its service is read."""
+        after = CellReads(database, self._agent_speaks_for, self.nodes, self._has_unlisted)
+        after._hosts, after._odd, after._lost = self._hosts, dict(self._odd), set(self._lost)
+        return after
+
     # -- services
 
     def all_services(self) -> Iterator[ServicesRead]:

@@ -202,8 +202,8 @@ SOURCES = (
         ReadFrom.SCHEDULER, ReadKey.CLOUD, "as many reads of one node", None, "", "start", lane=PLACEMENT,
     ),
     Source(
-        COUNTERS, "what the core has counted, for warnings in the log", ReadFrom.SCHEDULER, ReadKey.CLOUD, "nothing",
-        10.0, lane=API,
+        COUNTERS, "what the core has counted, for warnings in the log; cells whose reads hang, which are opened again",
+        ReadFrom.SCHEDULER, ReadKey.CLOUD, "nothing", 10.0, lane=API,
     ),
     Source(
         CANDIDATES, "allocation candidates of one host, where a request cannot be answered from memory",

@@ -33,7 +33,7 @@ from shared_scheduler.sync.cost import Cost
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import Flight, Key, Place, ReadRequest, authority_of, nodes_authority_of
 from shared_scheduler.sync.lane import Lane
-from shared_scheduler.sync.read_registry import LANES, NODE, NODES, QUESTIONS, SOURCES, WIDE, ReadKey, Source
+from shared_scheduler.sync.read_registry import LANES, NODE, NODES, QUESTIONS, SOURCES, WIDE, ReadFrom, ReadKey, Source
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -109,14 +109,14 @@ class Revalidator:
         if self._started:
             self._start_lanes(lanes)
 
-    def remove_cell(self, cell: str) -> None:
-        """Stop polling a cell; returns when no thread reads it."""
+    def remove_cell(self, cell: str, within_s: float = JOIN_S) -> None:
+        """Stop polling a cell; returns when no thread reads it, or after this time."""
         with self._lock:
             lanes = [self._lanes.pop(name) for name in (cell, _nodes_of(cell))]
             for place in [place for place in self._flights if place[1][:1] == (cell,)]:
                 self._authorities.forget(self._flights[place])
                 self._failing.pop(self._described(self._flights.pop(place)), None)
-        self._end_lanes(lanes, JOIN_S)
+        self._end_lanes(lanes, within_s)
 
     def start(self) -> None:
         """Begin to poll and to serve requests; the first poll of each key is due within its interval."""
@@ -374,6 +374,22 @@ class Revalidator:
         """Whether the database of a cell is known not to answer."""
         with self._lock:
             return self._authorities.is_away(authority_of(cell), self._clock())
+
+    def longest_read_s(self, cell: str) -> float:
+        """For how long the oldest query of a cell that is in flight has taken; 0 without any."""
+        with self._lock:
+            now = self._clock()
+            return max((now - each.began_s for each in self._polled(cell) if each.schedule.reading), default=0.0)
+
+    def has_answered(self, cell: str) -> bool:
+        """Whether a query of a cell has succeeded since it was added."""
+        with self._lock:
+            return any(each.newest_s > float("-inf") for each in self._polled(cell))
+
+    def _polled(self, cell: str) -> list[Flight]:
+        """What is read from the database of a cell alone."""
+        places = ((name, (cell,)) for name, source in self.sources.items() if source.authority is ReadFrom.CELL)
+        return [self._flights[place] for place in places if place in self._flights]
 
     def due(self, source: str) -> int:
         """The number of keys of a source that are due by now."""

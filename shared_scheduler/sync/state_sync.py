@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from random import Random
@@ -35,6 +36,9 @@ GRACE_S = 5.0
 GRACE_PER_NODE_S = SchedulerSettings().spread_ms_per_1000_nodes / 1e6
 #: How often the log contains the number of nodes that are still to be read after the start.
 PROGRESS_S = 10.0
+#: A cell is opened again, with further connections, when a read of it has taken so long: its connection may have been
+#: lost unnoticed.  The time doubles with each attempt that does not help, because each leaves a thread that hangs.
+OPENED_AGAIN_AFTER_S, OPENED_AGAIN_MOST_S = 60.0, 1920.0
 #: The maximum rate at which the audit reads nodes, for any number of nodes without an agent.
 AUDIT_READS_PER_S = 20.0
 
@@ -76,6 +80,8 @@ class StateSync:
         self._log_new = log_new
         self._loaded = Loaded(())
         self._cells: tuple[Cell, ...] = ()
+        self._using = threading.Lock()  # only one thread changes which cells are polled
+        self._again_after_s: dict[str, float] = {}  # cell -> when it is opened again, if not at first
         self._audit_due_s = float("-inf")
         self._filling = False
         self.fleet = KnownNodes(nodes_max, clock, has_unlisted)
@@ -141,6 +147,10 @@ class StateSync:
 
     def use(self, cells: tuple[Cell, ...]) -> None:
         """Begin to poll cells that are new or have moved, stop polling those that were removed or disabled."""
+        with self._using:
+            self._use(cells)
+
+    def _use(self, cells: tuple[Cell, ...]) -> None:
         wanted = {cell.uuid: cell for cell in cells if cell.schedulable}
         before = dict(self.fleet.cells)
         for uuid, known in before.items():
@@ -201,6 +211,27 @@ class StateSync:
         self.revalidator.remove_cell(cell.cell)
         cell.database.close()
 
+    def _open_hanging_again(self) -> None:
+        """Read the cells whose reads hang on other connections."""
+        with self._using:
+            for uuid, known in self.fleet.cells.items():
+                longest_s, after_s = self.revalidator.longest_read_s(uuid), self._after_s(uuid)
+                if longest_s >= after_s:
+                    LOG.warning("Cell %s has not answered for %.0f s, so it is opened again",
+                                known.database.cell.name or uuid, longest_s)  # fmt: skip
+                    self._again_after_s[uuid] = min(2 * after_s, OPENED_AGAIN_MOST_S)
+                    self._open_again(known)
+                elif self.revalidator.has_answered(uuid):
+                    self._again_after_s.pop(uuid, None)
+
+    def _after_s(self, cell: str) -> float:
+        return self._again_after_s.get(cell, OPENED_AGAIN_AFTER_S)
+
+    def _open_again(self, known: CellReads) -> None:
+        self.revalidator.remove_cell(known.cell, within_s=0.0)
+        known.database.close()
+        self._begin(known.again(self._open_cell(known.database.cell)))
+
     # -- reads
 
     def _of_cell(self, read: Callable[[CellReads], Iterator[Event | ReadRequest]]) -> Read:
@@ -223,6 +254,7 @@ class StateSync:
 
     def _counters(self, *_: object) -> Sequence[Event]:
         self._log_new()
+        self._open_hanging_again()
         return ()
 
     @property
