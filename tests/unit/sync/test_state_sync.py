@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from nova.db.main import models
 
-from shared_scheduler.core.effects import RefreshNode
+from shared_scheduler.core.effects import AskConsumer, AskGroup, RefreshNode
 from shared_scheduler.core.events import (
     AggregatesRead,
+    ConsumerAnswered,
     NodeContradicted,
     NodeRead,
     NodesGone,
@@ -26,7 +27,7 @@ from shared_scheduler.core.events import (
     SharingRead,
 )
 from shared_scheduler.sync.databases import Cell, CellDatabase
-from shared_scheduler.sync.read_registry import SOURCES
+from shared_scheduler.sync.read_registry import LANES, QUESTIONS, SOURCES
 from shared_scheduler.sync.state_sync import StateSync
 from tests.support import empty_databases
 from tests.unit.placement.conftest import placement_app, world
@@ -236,6 +237,32 @@ def test_a_cell_is_read_on_another_connection_when_a_read_of_it_hangs(
     # then its services are read
     try:
         assert [one.host for one in service.wait_for(ServicesRead).services] == ["cmp-1"]
+    finally:
+        answer.set()
+    service.sync.stop()
+
+
+def test_questions_about_groups_in_a_cell_that_hangs_keep_no_other_question_waiting(
+    nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a server group whose member is in a cell that accepts queries and does not answer them
+    answer, group, other = threading.Event(), nova.group(nova.map_server("cell1")), str(uuid.uuid4())
+
+    def open_cell(cell: Cell) -> CellDatabase:
+        database = nova.open_cell(cell)
+        monkeypatch.setattr(database, "hosts_of", lambda *_: answer.wait() and {})
+        return database
+
+    service = Service(nova, world, open_cell)
+    service.sync.use((service.here,))
+    # when as many requests of the group as there are threads ask where it is, and another question comes
+    for number in range(LANES[QUESTIONS]):
+        asked = AskGroup(f"group-{number}", group, frozenset(), "req-1", cells=frozenset({nova.cell_uuid}))
+        service.sync.submit(asked)
+    service.sync.submit(AskConsumer(other, cause="req-2"))
+    # then all are answered
+    try:
+        assert service.wait_for(ConsumerAnswered).consumer == other
     finally:
         answer.set()
     service.sync.stop()
