@@ -40,9 +40,10 @@ def begin(name: str, function: Callable[..., Found], *arguments: Any) -> Future[
 
 
 class BoundedReads:
-    """Any thread may use it."""
+    """Any thread may use it.  ``within_s``: the time for which a caller waits for an answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, within_s: float = ANSWERS_WITHIN_S) -> None:
+        self._within_s = within_s
         self._lock = threading.Lock()
         self._hanging: Counter[str] = Counter()  # by database
 
@@ -55,11 +56,11 @@ class BoundedReads:
             raise DatabaseError(f"{database} does not answer")
         future = begin("bounded read", function)
         try:
-            return future.result(ANSWERS_WITHIN_S)
+            return future.result(self._within_s)
         except TimeoutError:
             self._count(database, 1)
             future.add_done_callback(lambda _: self._count(database, -1))
-            raise DatabaseError(f"{database} has not answered for {ANSWERS_WITHIN_S:.0f} s") from None
+            raise DatabaseError(f"{database} has not answered for {self._within_s:.0f} s") from None
 
     def _count(self, database: str, more: int) -> None:
         with self._lock:

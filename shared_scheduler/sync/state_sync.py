@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from random import Random
 
-from shared_scheduler.core.effects import ReadBuild, RefreshNode
+from shared_scheduler.core.effects import AskGroup, ReadBuild, RefreshNode
 from shared_scheduler.core.events import AggregatesRead, Event, NodeContradicted, NodeNotFound
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.placement.client import PlacementClient
@@ -17,6 +17,7 @@ from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.placement.questions import Question
 from shared_scheduler.sync import read_registry as registry
 from shared_scheduler.sync.bootstrap import Bootstrap, Loaded
+from shared_scheduler.sync.bounded_reads import BoundedReads
 from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase, DatabaseError
 from shared_scheduler.sync.decision_reads import DecisionReads
@@ -39,6 +40,8 @@ PROGRESS_S = 10.0
 #: A cell is opened again, with further connections, when a read of it has taken so long: its connection may have been
 #: lost unnoticed.  The time doubles with each attempt that does not help, because each leaves a thread that hangs.
 OPENED_AGAIN_AFTER_S, OPENED_AGAIN_MOST_S = 60.0, 1920.0
+#: Time for which a question waits for a database.  Others wait for the thread, and its request waits longer.
+QUESTION_READ_WITHIN_S = 10.0
 #: The maximum rate at which the audit reads nodes, for any number of nodes without an agent.
 AUDIT_READS_PER_S = 20.0
 
@@ -90,7 +93,8 @@ class StateSync:
         )
         self.decision_reads = DecisionReads(self.revalidator, self.fleet, clock)
         self._node_reads = NodeReads(mirror, lambda: self.fleet.cells, agent_speaks_for, self.revalidator.is_away)
-        self._questions = QuestionReads(client, self.revalidator, submit, api.members_of, self._hosts_of)
+        self._bounded_reads = BoundedReads(QUESTION_READ_WITHIN_S)
+        self._questions = QuestionReads(client, self.revalidator, submit, self._members_of, self._hosts_of)
         self.revalidator.provide(self._reads(PlacementReads(mirror, self.fleet), sweep))
 
     def _reads(self, placement: PlacementReads, sweep: Callable[[], Iterator[NodeContradicted]]) -> dict[str, Read]:
@@ -183,12 +187,17 @@ class StateSync:
         if wanted.cell and self.revalidator.is_away(wanted.cell):
             self._submit(NodeNotFound(wanted.node, self._clock(), cause=wanted.cause))
 
+    def _members_of(self, question: AskGroup) -> dict[str, str | None]:
+        """:raises DatabaseError: when the API database cannot be read, or does not answer soon"""
+        return self._bounded_reads.read("the API database", lambda: self._api.members_of(question))
+
     def _hosts_of(self, cell: str, servers: Collection[str], undecided: bool) -> dict[str, str]:
-        """:raises DatabaseError: when the database of the cell cannot be read"""
+        """:raises DatabaseError: when the database of the cell cannot be read, or does not answer soon"""
         known = self.fleet.cells.get(cell)
         if known is None:
             raise DatabaseError(f"cell {cell} was removed or disabled")
-        return known.database.hosts_of(servers, undecided)
+        name = f"the database of cell {known.database.cell.name or cell}"
+        return self._bounded_reads.read(name, lambda: known.database.hosts_of(servers, undecided))
 
     def stop_polls(self) -> None:
         """From now on, read only what a request under way waits for."""
