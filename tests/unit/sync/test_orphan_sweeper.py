@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -77,6 +79,26 @@ def test_allocations_of_a_server_in_cell_0_are_deleted_and_its_agent_reads(site:
     # then
     assert not site.holds(server)
     assert [event.node for event in site.told] == [node]
+
+
+def test_a_cell_that_hangs_does_not_keep_the_servers_of_others(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a server that nova-conductor gave up, and a cell that accepts queries and does not answer them
+    server, answer = site.server("cell0"), threading.Event()
+    site.take(server, site.world.provider())
+    monkeypatch.setattr(site.cells[0], "offloaded", lambda *_: answer.wait() and ())
+
+    def sweep() -> None:
+        with contextlib.suppress(DatabaseError):
+            site.sweep()
+
+    # when
+    sweeping = threading.Thread(target=sweep, daemon=True)
+    sweeping.start()
+    sweeping.join(30.0)
+    # then
+    held = site.holds(server)
+    answer.set()
+    assert not held
 
 
 def test_a_clock_that_was_fast_when_a_server_was_given_up_does_not_hide_other_servers(site: Site) -> None:
