@@ -21,7 +21,7 @@ more than its share, never less.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
@@ -31,6 +31,7 @@ from shared_scheduler.core.events import NodeContradicted
 from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
 from shared_scheduler.placement.connection import Meaning
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.sync.bounded_reads import BoundedReads
 from shared_scheduler.sync.databases import ApiDatabase, CellDatabase, DatabaseError
 
 LOG = logging.getLogger(__name__)
@@ -42,6 +43,8 @@ LISTED_MAX = 2_000
 #: Time between the two checks of a server; a write takes less than this (the time limit of its request).
 AGAIN_S = 120.0
 CHECKS = 2
+#: Time for which a sweep waits for the database of a cell.
+CELL_READ_WITHIN_S = 10.0
 CHECKS_A_SWEEP = 40
 
 
@@ -64,12 +67,6 @@ class _Suspect:
     server: str
     changed_at: datetime | None = None
     cell: CellDatabase | None = field(default=None, compare=False)  # None: the server is in cell 0
-
-    def is_idle(self) -> bool:
-        """Whether the server still has no task."""
-        if self.cell is None:
-            return True
-        return (self.server, self.changed_at) in self.cell.offloaded(SWEEP_BACK, 1, self.server)
 
 
 @dataclass(slots=True)
@@ -96,6 +93,7 @@ class OrphanSweeper:
         self._share = share
         self._checked: dict[_Suspect, _Checked] = {}
         self._outage: DatabaseError | None = None
+        self._reads = BoundedReads(CELL_READ_WITHIN_S)
 
     def sweep(self) -> Iterator[NodeContradicted]:
         """Check the next servers; yields the nodes on which an allocation was deleted.
@@ -125,12 +123,23 @@ class OrphanSweeper:
         yield from zip(map(_Suspect, reversed(buried)), count(), strict=False)
         for cell in self._cells():
             try:
-                found = cell.offloaded(SWEEP_BACK, LISTED_MAX)
+                found = self._offloaded(cell, LISTED_MAX)
             except DatabaseError as error:
                 self._outage = error
                 continue
             own = (_Suspect(server, changed_at, cell) for server, changed_at in reversed(found))
             yield from zip(own, count(), strict=False)
+
+    def _offloaded(self, cell: CellDatabase, limit: int, server: str | None = None) -> Sequence[tuple[str, datetime]]:
+        """:raises DatabaseError: when the cell cannot be read, or does not answer soon: the others are checked first"""
+        name = f"the database of cell {cell.cell.name or cell.cell.uuid}"
+        return self._reads.read(name, lambda: cell.offloaded(SWEEP_BACK, limit, server))
+
+    def _is_idle(self, suspect: _Suspect) -> bool:
+        """Whether the server still has no task."""
+        if suspect.cell is None:
+            return True
+        return (suspect.server, suspect.changed_at) in self._offloaded(suspect.cell, 1, suspect.server)
 
     def _is_due(self, checked: _Checked) -> bool:
         waited = checked.times == 0 or self._clock() - checked.last_s >= AGAIN_S
@@ -139,7 +148,7 @@ class OrphanSweeper:
     def _check(self, suspect: _Suspect) -> Iterator[NodeContradicted]:
         server = suspect.server
         standing = self._client.consumer(server)
-        if standing.allocations and suspect.is_idle() and self._let_go(server, standing):
+        if standing.allocations and self._is_idle(suspect) and self._let_go(server, standing):
             LOG.info("Server %s has no host because its request failed: deleted its allocations of %s", server,
                      dict(standing.allocations))  # fmt: skip
             for root in sorted(set(map(self._client.root, standing.allocations))):
