@@ -48,3 +48,9 @@ def test_another_operation_does_not_need_it(changes: dict[str, object]) -> None:
     driver = source_is_silent(generation=1)
     effects = driver.ask(replace(EVACUATION, **changes))  # type: ignore[arg-type]
     assert only(ef.WriteAllocation, effects).standing is None
+
+
+def test_it_is_not_of_a_new_server_although_its_migration_record_could_not_be_read() -> None:
+    driver = source_is_silent(generation=1)
+    assert EVACUATION.move is None
+    assert not only(ef.WriteAllocation, driver.ask(EVACUATION)).is_new
