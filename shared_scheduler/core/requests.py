@@ -431,7 +431,7 @@ class Requests:
             counts_groups=self._nodes.counts_groups(choice.node),
             service_accepts=self._planner.service_accepts(choice.host),
             asked_s=state.arrived_s,
-            is_new=request.move is None,
+            is_new=request.move is None and not merges,
         )
 
     def _ask(self, step: Step, state: RequestState, instance: InstancePlacement, question: CandidatesWanted) -> None:
