@@ -324,6 +324,30 @@ class TestRecorder:
         carrier.retain(100.0)
         assert store.retained[3:] == [100.0]
 
+    def test_a_store_that_fails_is_waited_for_in_peace(self) -> None:
+        """Retention that is due in a store that is not used at present once kept a processor busy."""
+        # given a store that fails shortly before its retention is due
+        store, now, spins, reads = Kept(), Now(), threading.Event(), Counter[str]()
+        store.retained = [0.0] * 3  # so that each step is the last one
+
+        def clock() -> float:
+            reads["clock"] += 1
+            if reads["clock"] > 1_000:
+                spins.set()
+            return now.s
+
+        carrier = Recorder([store], Counter(), clock=clock, pause=lambda _: None)
+        carrier.retain(0.0)
+        store.fail = True
+        now.s = recorder.RETAIN_EVERY_S - 1
+        carrier.keep([record(1)])
+        # when it is due, and the store is not used for a while
+        now.s = recorder.RETAIN_EVERY_S + 1
+        carrier.start()
+        # then nobody looks at the clock again and again
+        assert not spins.wait(1)
+        carrier.stop()
+
     def test_an_archive_that_is_away_costs_no_record(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         (tmp_path / "archive").write_text("not a directory")
         table = RecordTable(f"sqlite:///{tmp_path}/r.db", rows_max=1, archive=tmp_path / "archive")
