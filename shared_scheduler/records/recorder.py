@@ -53,6 +53,11 @@ class _UsedStore:
     def name(self) -> str:
         return type(self.store).__name__
 
+    @property
+    def next_step_s(self) -> float:
+        """When the next step of retention is possible: not before the store is used again."""
+        return max(self.retain_at_s, self.paused_until_s)
+
 
 class Recorder:
     """Queues records; one thread writes them to all stores.  Without stores there is no thread."""
@@ -132,7 +137,7 @@ class Recorder:
     def _write_until_stopped(self) -> None:
         ended = False
         while not ended:
-            due_s = min(used.retain_at_s for used in self._stores) - self._clock()
+            due_s = min(used.next_step_s for used in self._stores) - self._clock()
             batch, ended = self._next_batch(max(due_s, 0.0))
             if batch:
                 self.keep(batch)
@@ -143,7 +148,7 @@ class Recorder:
     def retain(self, now_s: float) -> None:
         """Let each store do a step of retention for which one is due.  Called by the thread that writes."""
         for used in self._stores:
-            if self._clock() >= max(used.retain_at_s, used.paused_until_s):
+            if self._clock() >= used.next_step_s:
                 used.retain_at_s = self._clock() + (0.0 if self._retain(used, now_s) else RETAIN_EVERY_S)
 
     def _retain(self, used: _UsedStore, now_s: float) -> bool:
