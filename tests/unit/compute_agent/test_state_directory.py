@@ -64,6 +64,44 @@ class TestState:
         second.close()
         assert StateDirectory(str(tmp_path)).groups(NODE) == {}
 
+    def test_groups_that_a_full_disk_did_not_take_are_kept_when_there_is_room(self, tmp_path: Path) -> None:
+        """They once waited for the next change of a group, and were unknown after a restart until then."""
+        # given a claim of a group, accepted while the disk is full
+        state = StateDirectory(str(tmp_path))
+        (tmp_path / "groups.new").symlink_to("/dev/full")
+        with pytest.raises(OSError, match="No space left"):
+            state.keep(NODE, (), {"vm-1": "group"})
+        # when there is room, and another claim is accepted
+        (tmp_path / "groups.new").unlink()
+        state.keep(NODE, (), {"vm-1": "group"})
+        state.close()
+        # then the next run knows the group
+        assert StateDirectory(str(tmp_path)).groups(NODE) == {"vm-1": "group"}
+
+    def test_claims_are_kept_although_groups_cannot_be(self, tmp_path: Path) -> None:
+        kept = KeptClaim(claim("c1", "vm-1", topology="1"), frozenset({"instance"}))
+        state = StateDirectory(str(tmp_path))
+        (tmp_path / "groups.new").mkdir()  # as root, rights are no obstacle
+        with pytest.raises(OSError, match="groups"):
+            state.keep(NODE, (kept,), {"vm-1": "group"})
+        state.close()
+
+        assert StateDirectory(str(tmp_path)).kept() == {NODE: (kept,)}
+
+    def test_a_node_that_a_full_disk_did_not_let_go_leaves_when_there_is_room(self, tmp_path: Path) -> None:
+        state = StateDirectory(str(tmp_path))
+        state.keep(NODE, (), {"vm-1": "group"})
+        (tmp_path / "groups.new").symlink_to("/dev/full")
+        with pytest.raises(OSError, match="No space left"):
+            state.forget(NODE)
+
+        (tmp_path / "groups.new").unlink()
+        state.keep("another node", (), {})
+        state.close()
+
+        next_run = StateDirectory(str(tmp_path))
+        assert next_run.groups(NODE) == {} and list(next_run.kept()) == ["another node"]
+
     @pytest.mark.parametrize("content", [b"", b"\xc1", b"\x81\xa1x\x91\x01"])
     def test_groups_that_cannot_be_read_are_learnt_again(
         self, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
