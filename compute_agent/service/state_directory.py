@@ -54,6 +54,7 @@ class StateDirectory:
         self._take_lock()
         self._kept: dict[str, tuple[KeptClaim, ...]] = self._load()
         self._groups: dict[str, dict[str, str]] = self._load_groups()
+        self._groups_changed = False  # since they were written
 
     def _unusable(self, error: OSError) -> StateError:
         return StateError(
@@ -119,22 +120,36 @@ class StateDirectory:
         return self._groups.get(node, {})
 
     def keep(self, node: str, claims: tuple[KeptClaim, ...], groups: Mapping[str, str]) -> None:
-        """Replace the pending claims of a node, and the groups of its consumers."""
+        """Replace the pending claims of a node, and the groups of its consumers.
+
+        :raises OSError: when they cannot be written; the next change of a node writes them
+        """
         if self._groups.get(node, {}) != groups:
             self._groups[node] = dict(groups)
-            self._save_groups()
+            self._groups_changed = True
         self._kept[node] = claims
         self._save()
 
     def forget(self, node: str) -> None:
-        """Remove a node that this nova-compute does not manage any more."""
+        """Remove a node that this nova-compute does not manage any more.
+
+        :raises OSError: when that cannot be written; the next change of a node writes it
+        """
         if self._groups.pop(node, None) is not None:
-            self._save_groups()
-        if self._kept.pop(node, None) is not None:
+            self._groups_changed = True
+        if self._kept.pop(node, None) is not None or self._groups_changed:
             self._save()
 
+    def _save(self) -> None:
+        try:
+            self._save_groups()
+        finally:  # the disk may have room for one of the two
+            self._save_claims()
+
     def _save_groups(self) -> None:
-        self._replace("groups", msgpack.packb(self._groups))
+        if self._groups_changed:
+            self._replace("groups", msgpack.packb(self._groups))
+            self._groups_changed = False
 
     def _load_groups(self) -> dict[str, dict[str, str]]:
         try:
@@ -149,7 +164,7 @@ class StateDirectory:
             )  # fmt: skip
             return {}
 
-    def _save(self) -> None:
+    def _save_claims(self) -> None:
         content = {
             node: [[encode(one.claim), sorted(one.known_as)] for one in claims] for node, claims in self._kept.items()
         }
