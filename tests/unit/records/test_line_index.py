@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,30 @@ def test_lines_that_meet_all_conditions_are_found_in_order(
     index.add([entry(30, "build", "failed")], 60)  # by one that did it again
 
     assert list(index.offsets(wanted)) == found
+
+
+def test_reasons_that_a_full_disk_takes_in_part_do_not_count_as_indexed(tmp_path: Path) -> None:
+    """The last block of their file may be full while those of the others have room."""
+    # given a disk that takes only the first bytes of the reasons
+    index = LineIndex(tmp_path, 7)
+    with files_of(400), pytest.raises(OSError):
+        index.add([(0, {"at": 1.0, "reason": f"no room{' on a host' * 60}"})], 60)
+    assert index.covered() == 0
+    # when there is room, and the next writer indexes them again
+    index.add([(0, {"at": 1.0, "reason": "no room"})], 60)
+    # then they are found
+    assert list(index.offsets(RecordConditions(reason="no room"))) == [0]
+
+
+@contextmanager
+def files_of(size_max: int) -> Iterator[None]:
+    """No file of this process may be larger: a write takes what has room, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_max, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_an_index_without_times_covers_nothing(tmp_path: Path) -> None:
