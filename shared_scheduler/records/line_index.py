@@ -159,11 +159,16 @@ def _in_both(one: Offsets, other: Offsets) -> Offsets:
 
 
 def _append(path: Path, data: bytes, unit: int) -> None:
-    """Append the data after whole units; a killed writer may have left a part of one."""
+    """Append the data after whole units; a killed writer may have left a part of one.
+
+    :raises OSError: when the disk does not take all of it
+    """
     number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
     try:
         os.truncate(number, os.fstat(number).st_size // unit * unit)
-        os.write(number, data)
+        written = os.write(number, data)
+        if written < len(data):  # otherwise the entry that ends the addition may follow what is not there
+            raise OSError(f"only {written} of {len(data)} bytes were written to {path}")
     finally:
         os.close(number)
 
