@@ -312,6 +312,19 @@ class TestRecorder:
         assert "refuses the record of req-2, which is lost: TypeError" in caplog.text
         store.close()
 
+    def test_a_name_that_the_driver_cannot_encode_costs_no_other_record(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """JSON may hold half of a surrogate pair, which no encoding of a database has."""
+        table, counters = RecordTable(f"sqlite:///{tmp_path}/r.db"), Counter[str]()
+
+        Recorder([table], counters).keep([record(1), record(2, request_id="req-\ud800"), record(3)])
+
+        assert table.last(10, RecordConditions()) == [record(1), record(3)]
+        assert counters == {"records_lost": 1}
+        assert "refuses the record" in caplog.text
+        table.close()
+
     def test_retention_goes_on_step_by_step_and_then_begins_again_after_a_while(self) -> None:
         store, now = Kept(), Now()
         carrier = Recorder([store], Counter(), clock=now)
