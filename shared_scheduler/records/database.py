@@ -95,6 +95,8 @@ class RecordTable:
             self._insert(wanted)
         except (sa.exc.DataError, sa.exc.IntegrityError) as error:
             raise RecordRefused(str(error.orig)) from error
+        except UnicodeError as error:  # of the driver, before the database gets the values
+            raise RecordRefused(str(error)) from error
         self._is_there = True
 
     def _create_file(self) -> None:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shared_scheduler.records.errors import RecordRefused
+from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import Record, RecordWriter
 
 LOG = logging.getLogger(__name__)
@@ -206,7 +207,7 @@ class Recorder:
             return
         [record] = batch
         self._counters["records_lost"] += 1
-        name = record.get("request_id") or record.get("kind")
+        name = printable(str(record.get("request_id") or record.get("kind")))
         LOG.error("%s refuses the record of %s, which is lost: %s", used.name, name, error)
 
     def _miss(self, used: _UsedStore, batch: Sequence[Record]) -> None:
