@@ -14,12 +14,14 @@ import sqlalchemy as sa
 from shared_scheduler.records import database
 from shared_scheduler.records.database import ARCHIVE, RecordTable
 from shared_scheduler.records.json_lines import JsonLines
-from shared_scheduler.records.sql_tables import METADATA
+from shared_scheduler.records.sql_tables import METADATA, TEXTS
 from shared_scheduler.records.store import SECONDS_PER_DAY, RecordConditions, Store
 from tests.unit.records.test_stores import numbers, record
 
 #: when the first record of these tests was made
 BEGIN_S = record(0)["at"]
+#: more than any of these tests needs
+STEPS_MAX = 100
 
 
 def until_done(store: Store, now_s: float) -> int:
@@ -27,6 +29,7 @@ def until_done(store: Store, now_s: float) -> int:
     steps = 0
     while store.retain(now_s):
         steps += 1
+        assert steps < STEPS_MAX
     return steps
 
 
@@ -77,6 +80,22 @@ class TestDatabase:
         archive = JsonLines(tmp_path / "archive" / ARCHIVE)
         assert kept(archive) == list(range(25))
         assert archive.find("req-7") == [record(7)]
+
+    @pytest.mark.parametrize("text", ['{"at": 17600', "[]", '{"at": 1760000003.5, "instances": 5}'])
+    def test_a_row_that_cannot_be_read_keeps_no_other_from_leaving(self, url: str, tmp_path: Path, text: str) -> None:
+        """It once made each search fail, so that the table grew without bound."""
+        # given a row that was cut, changed, or written by another release
+        table = RecordTable(url, rows_max=15, archive=tmp_path / "archive")
+        table.write([record(number) for number in range(40)])
+        with sa.create_engine(url).begin() as connection:
+            connection.execute(TEXTS.update().where(TEXTS.c.record_id == 4).values(record=text))
+        # when rows leave
+        until_done(table, BEGIN_S)
+        # then it leaves with them, and the archive has what it said
+        assert kept(table) == list(range(25, 40))
+        archived = JsonLines(tmp_path / "archive" / ARCHIVE).last(100, RecordConditions())
+        assert numbers(archived) == list(range(25))
+        assert archived[3] == {"kind": "unreadable", "at": record(3)["at"], "text": text}
 
     def test_schedulers_that_share_the_database_archive_each_row_once(self, url: str, tmp_path: Path) -> None:
         RecordTable(url).write([record(number) for number in range(200)])
