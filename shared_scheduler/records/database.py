@@ -12,9 +12,8 @@ rows are deleted when the archive has them; a process that is killed in between 
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +46,8 @@ RETAINED_ROWS = 500
 READ_AT_ONCE_MAX = 10_000
 #: The archive in its directory.
 ARCHIVE = "database.jsonl"
+#: The kind of what the archive has for a row that is no record.
+UNREADABLE = "unreadable"
 #: What to do if there are no records.
 NOT_WRITTEN = "name the database to which a scheduler has written"
 #: Time that a connection or a lock of the database may take, for databases whose drivers have such a limit.
@@ -132,16 +133,19 @@ class RecordTable:
             newest_to_go = connection.execute(beyond).scalar() or 0
             oldest_at_s = now_s - self._age_max_s if self._age_max_s else float("-inf")
             oldest = sa.select(RECORDS.c.id, RECORDS.c.at).order_by(RECORDS.c.id).limit(RETAINED_ROWS)
-            leaving = [key for key, at in connection.execute(oldest) if key <= newest_to_go or at < oldest_at_s]
+            leaving = {key: at for key, at in connection.execute(oldest) if key <= newest_to_go or at < oldest_at_s}
             if leaving:
                 self._remove(connection, leaving)
             return len(leaving) == RETAINED_ROWS
 
-    def _remove(self, connection: sa.Connection, keys: list[int]) -> None:
+    def _remove(self, connection: sa.Connection, leaving: Mapping[int, float]) -> None:
+        """Remove the rows ``leaving``: key -> when the record was made."""
+        keys = list(leaving)
         connection.execute(NAMES.delete().where(NAMES.c.record_id.in_(keys)))
         if self._archive is not None:
-            texts = sa.select(TEXTS.c.record).where(TEXTS.c.record_id.in_(keys)).order_by(TEXTS.c.record_id)
-            self._archive.write([json.loads(text) for text in connection.execute(texts.with_for_update()).scalars()])
+            texts = sa.select(TEXTS.c.record_id, TEXTS.c.record).where(TEXTS.c.record_id.in_(keys))
+            rows = connection.execute(texts.order_by(TEXTS.c.record_id).with_for_update())
+            self._archive.write([_archived(text, leaving[key]) for key, text in rows])
         connection.execute(TEXTS.delete().where(TEXTS.c.record_id.in_(keys)))
         connection.execute(RECORDS.delete().where(RECORDS.c.id.in_(keys)))
 
@@ -197,6 +201,11 @@ def _newest_readable(connection: sa.Connection, query: sa.Select[tuple[int]], co
         if len(found) >= count or len(keys) < tried:
             return found[:count]
         query, tried = query.where(RECORDS.c.id < min(keys)), min(2 * tried, READ_AT_ONCE_MAX)
+
+
+def _archived(text: str, at_s: float) -> Record:
+    """The record of a row; a text that is none, of another release or a damaged row, is kept as it is."""
+    return read_record(text) or {"kind": UNREADABLE, "at": at_s, "text": text}
 
 
 def _archive_in(directory: Path) -> JsonLines:
