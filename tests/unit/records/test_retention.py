@@ -168,6 +168,14 @@ class TestJsonLines:
         assert [number // SECONDS_PER_DAY for number in kept(JsonLines(archive / "records.jsonl"))] == [0, 1]
         assert by_size.find(record(0)["request_id"])[0]["at"] == BEGIN_S
 
+    def test_an_archive_beside_the_records_is_left_alone(self, path: Path) -> None:
+        """Each step of retention once moved an archived file to itself, and there was always more to do."""
+        store = JsonLines(path, max_mb=1, kept=9, days_max=2, archive=path.parent)
+        self.write(lambda: store)
+
+        assert until_done(store, BEGIN_S + 9 * SECONDS_PER_DAY) == 3
+        assert [number // SECONDS_PER_DAY for number in kept(store)] == [0, 1, 2, 3], "they are in the same directory"
+
     def test_without_a_bound_of_age_nothing_leaves_by_age(self, path: Path) -> None:
         store = JsonLines(path, max_mb=1, kept=9)
         self.write(lambda: store)
