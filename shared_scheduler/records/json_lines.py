@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator
@@ -37,6 +38,8 @@ from shared_scheduler.records.store import (
 )
 
 BYTES_PER_MB = 1_000_000
+#: The end of the name of a file in the archive, which may be the directory of the records as well: time and inode.
+ARCHIVED = re.compile(r"\.\d{8}-\d{6}\.\d+$")
 DIRECTORY_MODE = 0o750
 #: A file is rotated at this part of the greatest age as well, so that records leave soon after they are too old.
 AGE_PARTS = 4
@@ -177,7 +180,7 @@ class JsonLines:
         with self._locked():
             if self._began_at(self._path) < now_s - self._age_max_s / AGE_PARTS:
                 self._rotate()
-            *_, oldest = [self._path, *self._files()]
+            *_, oldest = [self._path, *(path for path in self._files() if not ARCHIVED.search(path.name))]
             if oldest == self._path or oldest.stat().st_mtime >= now_s - self._age_max_s:
                 return False
             self._leave(oldest)
