@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from nova import context, exception, objects
 from nova.db.main import api as database
 from nova.scheduler import request_filter
 
+from shared_scheduler.nova import versions as versions_module
 from shared_scheduler.nova.aggregates import AggregateCache
 from shared_scheduler.nova.request_filters import RequestFilters
 from shared_scheduler.nova.versions import YES_KEPT_S, MinimumComputeVersion
@@ -210,3 +213,70 @@ class TestMinimumComputeVersion:
         assert versions.reached(admin(), 73)  # by those that answer, as Nova does
         add_compute("old", 70)
         assert not versions.reached(admin(), 73)
+
+
+WAIT_S = 60.0
+REQUESTS = 4
+
+
+class HangingCell:
+    """One of several cells, which begins to hang: whoever asks all of them waits until Nova gives it up."""
+
+    def __init__(self) -> None:
+        self.hangs = False
+        self.asked: list[bool] = []
+        self.is_asked = threading.Event()
+        self.is_given_up = threading.Event()
+
+    def minimum(self, _context: Any, require_all: bool) -> int:
+        if self.hangs:
+            self.asked.append(require_all)
+            self.is_asked.set()
+            assert self.is_given_up.wait(WAIT_S)
+            if require_all:
+                raise exception.CellTimeout
+        return 74
+
+
+class TestVersionsWhileACellHangs:
+    @pytest.fixture
+    def cell(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingCell]:
+        cell = HangingCell()
+        monkeypatch.setattr(versions_module, "_minimum", cell.minimum)
+        monkeypatch.setattr(versions_module, "LATE_S", 0.0, raising=False)
+        yield cell
+        cell.is_given_up.set()
+
+    def test_a_yes_that_was_heard_is_used_until_the_cell_is_given_up(self, cell: HangingCell) -> None:
+        # given a scheduler that has heard that all computes are new enough, and then a cell that hangs
+        now = [0.0]
+        versions = MinimumComputeVersion(clock=lambda: now[0])
+        assert versions.reached(admin(), 73)
+        cell.hangs, now[0] = True, YES_KEPT_S
+
+        # when a request comes, then it does not wait for the cell
+        with ThreadPoolExecutor(1) as threads:
+            try:
+                assert threads.submit(versions.reached, admin(), 73).result(WAIT_S / 2)
+            finally:
+                cell.is_given_up.set()
+
+    def test_requests_wait_together_for_a_cell_and_not_one_after_the_other(self, cell: HangingCell) -> None:
+        # given a scheduler that has just started beside a cell that hangs
+        cell.hangs = True
+        versions = MinimumComputeVersion(clock=lambda: 0.0)
+        begun = threading.Barrier(REQUESTS)
+
+        def request() -> bool:
+            begun.wait(WAIT_S)
+            return versions.reached(admin(), 73)
+
+        # when several requests come before it is given up
+        with ThreadPoolExecutor(REQUESTS) as threads:
+            requests = [threads.submit(request) for _ in range(REQUESTS)]
+            assert cell.is_asked.wait(WAIT_S)
+            cell.is_given_up.set()
+
+            # then all of them are decided by the other cells, and not each one after a question of its own
+            assert all(each.result(WAIT_S) for each in requests)
+        assert cell.asked.count(True) < REQUESTS  # a thread that came late may have asked again
