@@ -97,11 +97,11 @@ class RequestFilters:
         if isolated:
             _destination(spec).append_forbidden_aggregates({each.uuid for each in isolated})
 
-    def _owner_nova(self, context: Any, spec: Any) -> None:
+    def _owner_nova(self, _context: Any, spec: Any) -> None:
         if os_traits.OWNER_NOVA in spec.root_required:
             return
         needed = request_filter.MIN_COMPUTE_VERSION_OWNER_TRAIT
-        if not self._versions.reached(context, needed):
+        if not self._versions.reached(needed):
             LOG.warning("The trait OWNER_NOVA is not required, because a nova-compute is older than version %d", needed)
             return
         spec.root_required.add(os_traits.OWNER_NOVA)

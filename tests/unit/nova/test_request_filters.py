@@ -187,15 +187,15 @@ class TestMinimumComputeVersion:
         now = [0.0]
         versions = MinimumComputeVersion(clock=lambda: now[0])
         upgrading = add_compute("cmp1", 72)
-        assert not versions.reached(admin(), 73)
+        assert not versions.reached(73)
 
         set_version(upgrading, 74)
-        assert versions.reached(admin(), 73)
+        assert versions.reached(73)
 
         add_compute("old", 70)
-        assert versions.reached(admin(), 73)
+        assert versions.reached(73)
         now[0] = YES_KEPT_S
-        assert not versions.reached(admin(), 73)
+        assert not versions.reached(73)
 
     def test_an_answer_that_a_cell_is_missing_from_is_not_kept(self, databases: None) -> None:
         add_compute("cmp1", 74)
@@ -210,9 +210,9 @@ class TestMinimumComputeVersion:
         broken.create()
         versions = MinimumComputeVersion(clock=lambda: 0.0)
 
-        assert versions.reached(admin(), 73)  # by those that answer, as Nova does
+        assert versions.reached(73)  # by those that answer, as Nova does
         add_compute("old", 70)
-        assert not versions.reached(admin(), 73)
+        assert not versions.reached(73)
 
 
 WAIT_S = 60.0
@@ -243,7 +243,7 @@ class TestVersionsWhileACellHangs:
     def cell(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingCell]:
         cell = HangingCell()
         monkeypatch.setattr(versions_module, "_minimum", cell.minimum)
-        monkeypatch.setattr(versions_module, "LATE_S", 0.0, raising=False)
+        monkeypatch.setattr(versions_module, "LATE_S", 0.0)
         yield cell
         cell.is_given_up.set()
 
@@ -251,13 +251,13 @@ class TestVersionsWhileACellHangs:
         # given a scheduler that has heard that all computes are new enough, and then a cell that hangs
         now = [0.0]
         versions = MinimumComputeVersion(clock=lambda: now[0])
-        assert versions.reached(admin(), 73)
+        assert versions.reached(73)
         cell.hangs, now[0] = True, YES_KEPT_S
 
         # when a request comes, then it does not wait for the cell
         with ThreadPoolExecutor(1) as threads:
             try:
-                assert threads.submit(versions.reached, admin(), 73).result(WAIT_S / 2)
+                assert threads.submit(versions.reached, 73).result(WAIT_S / 2)
             finally:
                 cell.is_given_up.set()
 
@@ -269,7 +269,7 @@ class TestVersionsWhileACellHangs:
 
         def request() -> bool:
             begun.wait(WAIT_S)
-            return versions.reached(admin(), 73)
+            return versions.reached(73)
 
         # when several requests come before it is given up
         with ThreadPoolExecutor(REQUESTS) as threads:
