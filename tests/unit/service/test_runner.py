@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+PATIENCE_S = 60.0
 
 #: A service that says what happens to it, one word a line.
 SERVICE = """
@@ -140,6 +141,31 @@ def test_a_reload_that_fails_changes_nothing(start: type[Running]) -> None:
     child.send(signal.SIGTERM)
 
     assert child.rest() == ["stopping", "stopped"]
+
+
+@pytest.mark.parametrize("patch", ["", EVENTLET], ids=["threading", "eventlet"])
+def test_a_stop_does_not_wait_for_a_reload_that_hangs(start: type[Running], patch: str) -> None:
+    """A reload reads databases.  One that hangs must not cost the requests under way, which need to drain."""
+    child = start(sys.executable, "-c", program(patch, reload="say('hanging'); time.sleep(3600)", drain=PATIENCE_S))
+    assert child.line()[0] == "started"
+    child.send(signal.SIGHUP)
+    assert child.line() == ["hanging"]
+
+    child.send(signal.SIGTERM)
+
+    assert child.process.wait(PATIENCE_S) == 0
+    assert child.rest() == ["stopping", "stopped"]
+
+
+def test_a_reload_that_is_requested_during_another_one_follows_it(start: type[Running]) -> None:
+    again = "os.kill(os.getpid(), __import__('signal').SIGHUP) if len(service.table) == 1 else None"
+    child = start(sys.executable, "-c", program(reload=f"{again}; time.sleep(0.1); service.table.append('again')"))
+    assert child.line()[0] == "started"
+
+    child.send(signal.SIGHUP)
+
+    assert child.line() == ["reloaded", "kept"]
+    assert child.line() == ["reloaded", "kept"]
 
 
 def test_draining_that_does_not_end_is_ended(start: type[Running]) -> None:
