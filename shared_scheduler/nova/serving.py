@@ -36,7 +36,7 @@ CLOSING_MAX = 16
 
 
 class Gate:
-    """The RPC server of one Service.  One thread opens and closes it."""
+    """The RPC server of one Service.  One thread at a time opens and closes it."""
 
     def __init__(self, server: Any, is_open: bool, another: Callable[[], Any]) -> None:
         """``server``: an RPC server that is not started yet; ``another`` makes one with the same target."""

@@ -8,7 +8,7 @@ process, with both concurrency backends:
 =========  ==================================================================
 SIGTERM    drain: take no new requests, end those in flight, send Leave
 SIGINT     the same
-SIGHUP     ``reload``, in place: the table stays
+SIGHUP     ``reload``, in place: the table stays; a stop does not wait for it
 SIGUSR2    left to the guru meditation report, which installs its own handler
 =========  ==================================================================
 
@@ -28,7 +28,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from shared_scheduler.daemon.service_manager import READY, STOPPING, Watchdog, notify, reloading
+from shared_scheduler.daemon.service_manager import READY, STOPPING, Watchdog, notify
+from shared_scheduler.service.reloads import Reloads
 from shared_scheduler.service.signals import Interrupted, SignalQueue
 
 LOG = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class Runner:
     ) -> None:
         """``alive`` returns while the service handles events; it hangs or raises otherwise."""
         self._service = service
-        self._reload = reload
+        self._reloads = Reloads(reload)
         self._drain_timeout_s = drain_timeout_s
         self._watchdog = Watchdog(alive)
 
@@ -95,12 +96,7 @@ class Runner:
         if signal.SIGTERM in arrived or signal.SIGINT in arrived:
             return True
         if signal.SIGHUP in arrived:
-            notify(reloading())
-            try:
-                self._reload()
-            except Exception:
-                LOG.exception("Reload failed; the service continues with its previous configuration")
-            notify(READY)
+            self._reloads.request()
         return False
 
     def _drain(self) -> int:
@@ -108,6 +104,7 @@ class Runner:
         guard = threading.Timer(self._drain_timeout_s, self._give_up)
         guard.daemon = True
         guard.start()
+        self._reloads.stop()
         notify(STOPPING)
         LOG.info("Draining for at most %.0f seconds", self._drain_timeout_s)
         self._service.stop()
