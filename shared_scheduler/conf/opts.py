@@ -66,8 +66,9 @@ processes than cores, or more than four, have no benefit. ``[scheduler] workers`
         min=0,
         max=3600,
         help=_text("""
-How long the process waits at start for the broker, the databases and Placement. After this time it exits and
-logs which of them does not answer. 0 tries once.
+How long the process waits at start for each of these: the API database, the database in ``[database] connection``, the
+broker and Placement. After this time it exits and logs which of them does not answer. 0 tries once. The databases of
+cells are read after that; a cell that does not answer within a minute is left out, and read when it answers.
 """),
     ),
     cfg.IntOpt(
@@ -221,7 +222,10 @@ state that its agent publishes.
         default=30.0,
         min=0.0,
         max=86400.0,
-        help="How long a host that refused ``refusals_max`` claims in a row is selected last.",
+        help=_text("""
+How long a host that refused ``refusals_max`` claims in a row is selected last. A host whose agent is late with a
+verdict is selected last until the agent answers, but not longer than this time.
+"""),
     ),
 ]
 
@@ -233,8 +237,9 @@ STATE = [
         max=60.0,
         help=_text("""
 How long the agent of a selected host may take to accept or refuse a claim. After this time the scheduler
-releases the claim, and the host is not selected until its agent is heard. If another host passes, the claim is
-released much earlier: as soon as the agent takes longer than agents usually do, but not within 180 ms.
+releases the claim, and the host is not selected until its agent is heard. If the agent is not heard for six seconds
+more, the host is scheduled from the databases and Placement. If another host passes, the claim is released much
+earlier: as soon as the agent takes longer than agents usually do, but not within 180 ms.
 """),
     ),
     cfg.FloatOpt(
@@ -351,7 +356,8 @@ at most 16 servers in one write, and fewer if Placement is slow.
         min=1,
         max=64,
         help=_text("""
-Number of threads that read Placement: candidates of one host, checks of refusals, single consumers.
+Number of threads that read for requests under way: candidates of one host, single consumers, and the members of
+server groups. One more thread asks Placement which hosts fit, before a refusal.
 """),
     ),
     cfg.ListOpt(
