@@ -15,6 +15,7 @@ from typing import TypeGuard
 import pytest
 
 from compute_agent import agent_settings, conf, ends_of_builds, publisher
+from compute_agent.tap import hooks
 from shared_scheduler.answers import from_records
 from shared_scheduler.cmd import status
 from shared_scheduler.conf import opts
@@ -25,28 +26,43 @@ from shared_scheduler.core import (
     held_room,
     nodes,
     ordered_resyncs,
+    recheck,
     request_state,
     unlisted_nodes,
     verdict_limit,
+    write_pace,
 )
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.daemon import guru_meditation, http_server
-from shared_scheduler.decision import outcome, spread_request
-from shared_scheduler.model import read_schedule
-from shared_scheduler.nova import running, source_readers
+from shared_scheduler.decision import alternate_count, outcome, spread_request
+from shared_scheduler.decision.filters import NATIVE_FILTERS
+from shared_scheduler.decision.weighers import NATIVE_WEIGHERS
+from shared_scheduler.model import image_properties, read_schedule
+from shared_scheduler.nova import configuration, process, running, source_readers, weight_lines
 from shared_scheduler.page import site
-from shared_scheduler.placement import consumer_conflicts, foreign_changes, in_doubt_writes
+from shared_scheduler.placement import allocation_writer, consumer_conflicts, foreign_changes, in_doubt_writes
 from shared_scheduler.placement_app import cached_ids, write_request
 from shared_scheduler.protocol import host_keys, limits
 from shared_scheduler.records import database, json_lines, recorder, story, unfinished
 from shared_scheduler.service import comparisons, fit, inspection, metrics, state_pages
+from shared_scheduler.sim import faults, rest
 from shared_scheduler.sim.exhibition import DemoPlan
-from shared_scheduler.sync import decision_reads, orphan_sweeper, read_registry, state_sync
+from shared_scheduler.sync import (
+    bootstrap,
+    bounded_reads,
+    decision_reads,
+    orphan_sweeper,
+    read_registry,
+    revalidator,
+    state_sync,
+)
 from shared_scheduler.table import assumed_claims, table_copy
 from shared_scheduler.transport import transport_settings
 from tests.functional.test_broker_faults import LONGER
 from tests.longer.test_demo_seeds import MORE as MORE_DEMOS
 from tests.longer.test_simulator import MORE as MORE_WORLDS
+from tests.unit.sim.test_demo_seeds import SEEDS as DEMOS
+from tests.unit.sim.test_simulator import SEEDS as WORLDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.rst", *sorted((ROOT / "doc" / "source").rglob("*.rst")), *ROOT.glob("CONTRIBUTING.rst")]
@@ -179,7 +195,10 @@ def test_the_heartbeats_that_a_broker_gets_follow_from_their_interval() -> None:
         ]
 
 
-WORDS = {**dict(enumerate("zero one two three four five six seven eight nine ten".split())), 20: "twenty", 40: "forty"}
+WORDS = {
+    **dict(enumerate("zero one two three four five six seven eight nine ten".split())),
+    16: "sixteen", 20: "twenty", 40: "forty",
+}  # fmt: skip
 PARTS = {4: "a quarter", 5: "a fifth"}
 MIB = 1024 * limits.KIB
 #: between two heartbeats of a host that does not change: at most, and in the mean
@@ -262,8 +281,10 @@ SENTENCES = {
         f"at least {verdict_limit.SHORTEST_S * 1000:.0f} ms",
         f"at most once in {WORDS[round(ordered_resyncs.ORDER_INTERVAL_S)]} seconds by this command, and "
         f"{WORDS[round(ordered_resyncs.ORDERS_PER_S)]} hosts a second",
+        f"may use {WORDS[round(5 * process.REQUESTS_PART)]} fifths of ``drain_timeout_s``",
     ),
     "doc/source/admin/groups.rst": (
+        f"a database not within {WORDS[round(state_sync.QUESTION_READ_WITHIN_S)]} seconds",
         f"most {WORDS[group_check.SOFT_YIELDS_MAX]} times",
         f"last {group_check.SOFT_YIELD_LEFT_S:.0f} s before its deadline",
         f"usual time, {verdict_limit.SHORTEST_S * 1000:.0f} ms or more",
@@ -324,6 +345,10 @@ SENTENCES = {
         f"every {SWEEP_S:g} s, at most {WORDS[orphan_sweeper.CHECKS_A_SWEEP]} servers each time",
         f"again every {in_doubt_writes.AGAIN_AFTER_S:.0f} s, for "
         f"{WORDS[round(in_doubt_writes.UNDER_WAY_MAX_S / 60)]} minutes",
+        f"{WORDS[assumed_claims.SCHEDULERS]} times what the scheduler took",
+        f"up to {write_pace.SPARE_WRITERS} threads more",
+        f"(after {WORDS[round(OURS.write_timeout_s)]} seconds or less)",
+        f"cannot be read within {bounded_reads.ANSWERS_WITHIN_S:g} s",
     ),
     "doc/source/admin/reads.rst": (
         f"vary by {PARTS[round(1 / read_schedule.POLL_JITTER)]} to both sides",
@@ -332,6 +357,17 @@ SENTENCES = {
         f"from {read_registry.RETRY_FIRST_S:.0f} to {read_registry.RETRY_MOST_S:.0f} seconds",
         f"every {WORDS[POLL_MINUTES]} minutes (``placement_poll_s``)",
         f"({AGENTS.deallocation_read_first_s * 1000:.0f} ms at first)",
+        f"not longer than {revalidator.MAX_WAIT_S:g} seconds for a read in flight",
+        f"{WORDS[bootstrap.CELLS_AT_ONCE]} cells are read at once",
+        f"that has not answered for {bootstrap.ANSWERS_WITHIN_S:.0f} s",
+        f"of a cell has taken {state_sync.OPENED_AGAIN_AFTER_S:.0f} s",
+        f"at most every {state_sync.OPENED_AGAIN_MOST_S / 60:.0f} minutes",
+        f"a read that has taken {revalidator.MAX_WAIT_S:g} s",
+        f"where a server is (see below) waits for {bounded_reads.ANSWERS_WITHIN_S:g} s",
+        f"and labels wait for {state_sync.QUESTION_READ_WITHIN_S:.0f} s for each database",
+        f"search for orphans for {orphan_sweeper.CELL_READ_WITHIN_S:.0f} s for each cell",
+        f"While {WORDS[bounded_reads.HANGING_MAX]} reads of one of these kinds hang",
+        f"at most {WORDS[revalidator.HANGING_MAX]} such threads",
     ),
     "doc/source/admin/placement_app.rst": (
         f"microversion {MICROVERSIONS[0][0]}.{MICROVERSIONS[0][1]} to {MICROVERSIONS[1][0]}.{MICROVERSIONS[1][1]} if",
@@ -342,8 +378,42 @@ SENTENCES = {
         f"again after {WORDS[round(limits.VERIFY_AGAIN_S / 60)]} minutes, and of at most "
         f"{limits.ALL_COMPARISONS_PER_S:.0f} copies in order a second",
         f"sends it {WORDS[SENT - 1]} times more",
+        f"what Placement writes in {WORDS[round(write_pace.CALL_S)]} seconds",
+        f"while one has waited for {WORDS[round(write_pace.OVERLOADED_AFTER_S)]} seconds",
+        f"At most {write_pace.UNWRITTEN_MAX} claims of a request",
+        f"no more than Placement writes in {WORDS[round(write_pace.UNWRITTEN_S)]} seconds",
+        f"an unknown outcome, for {WORDS[round(allocation_writer.DELETE_PATIENCE_S)]} seconds",
     ),
-    "doc/source/contributor/simulator.rst": (f"in full every {WORDS[POLL_MINUTES]} minutes",),
+    "doc/source/contributor/decision.rst": (f"All {len(NATIVE_FILTERS)} filters and {len(NATIVE_WEIGHERS)} weighers",),
+    "doc/source/contributor/simulator.rst": (
+        f"in full every {WORDS[POLL_MINUTES]} minutes",
+        f"nothing was for {rest.QUIET_S:.0f} seconds",
+        f"within {WORDS[round(rest.REST_MAX_S / 60)]} more minutes",
+        f"up to {faults.CRAWL_PROXY_TIMEOUT_S:.0f} seconds after they were sent",
+        f"takes {faults.SLOW_S:.0f} s for each server",
+        f"that lose races for up to {faults.LOSES_S[1]:.0f} s",
+        f"the first {len(WORLDS)} of these worlds, and ``tests/longer`` {len(MORE_WORLDS)} more",
+        f"runs {len(DEMOS)} small demos",
+        f"``tests/longer`` runs {len(MORE_DEMOS)} more small ones",
+    ),
+    "doc/source/user/deviations.rst": (
+        f"0 to {alternate_count.ALTERNATES_MAX})",
+        f"more than {image_properties.PAIRS_MAX:,} different pairs",
+        f"written for at most {weight_lines.HOSTS_MAX:,} hosts",
+    ),
+}
+#: help texts of options, with the numbers that follow from the code
+HELP = {
+    "request_timeout_s": (f"At most {WORDS[round(configuration.ANSWER_S)]} seconds less than",),
+    "drain_timeout_s": (f"may use {WORDS[round(5 * process.REQUESTS_PART)]} fifths of this time",),
+    "recheck_interval_s": (f"a cloud of fewer than {recheck.WHOLE_INTERVAL_HOSTS} hosts",),
+    "verdict_timeout_s": (
+        f"not heard for {WORDS[round(OURS.silent_after_timeout_s)]} seconds more",
+        f"not within {verdict_limit.SHORTEST_S * 1000:.0f} ms",
+    ),
+    "audit_interval_s": (f"With more than {AUDIT_S * state_sync.AUDIT_READS_PER_S:,.0f} such hosts",),
+    "placement_writers": (f"at most {write_pace.MAX_BATCH} servers in one write",),
+    "claim_check_after_s": (f"than the {OURS.written_within_s:.0f} seconds within which",),
 }
 
 
@@ -352,6 +422,19 @@ def test_numbers_follow_from_the_code(page: str) -> None:
     text = unwrapped((ROOT / page).read_text())
 
     assert [sentence for sentence in SENTENCES[page] if sentence not in text] == []
+
+
+@pytest.mark.parametrize("option", HELP)
+def test_numbers_of_help_texts_follow_from_the_code(option: str) -> None:
+    [text] = [opt.help for opt in (*opts.ALL, *conf.AGENT_OPTS) if opt.name == option]
+
+    assert [sentence for sentence in HELP[option] if sentence not in text] == []
+
+
+def test_the_page_on_installation_names_each_method_that_the_tap_replaces() -> None:
+    page = (ROOT / "doc" / "source" / "admin" / "install.rst").read_text()
+
+    assert [name for name in hooks.METHODS if f"``{name}``" not in page] == []
 
 
 def test_defaults_of_options_are_those_of_the_code() -> None:
