@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 
@@ -12,11 +13,13 @@ import sqlalchemy as sa
 from shared_scheduler.records import migrations, recorder
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.recorder import Recorder
+from shared_scheduler.records.sql_tables import NAMES, RECORDS
 from shared_scheduler.records.store import RecordConditions
 from tests.functional.private_placement import PrivatePlacement
 from tests.unit.records.first_starts import write_together
 from tests.unit.records.test_stores import numbers, record
 from tools.laboratory.cloud import probes
+from tools.laboratory.processes.startup import wait_for
 
 STARTS = 4
 
@@ -108,3 +111,36 @@ def test_a_database_that_is_killed_costs_the_records_of_that_time_only(
 
     assert counters == {"records_lost": 1}
     assert numbers(table.last(10, RecordConditions())) == [1, 3]
+
+
+def test_a_deadlock_with_the_retention_of_another_scheduler_costs_no_record(url: str) -> None:
+    """The database ends one of the two transactions, and both may be tried again."""
+    # given another scheduler that has removed the names of the oldest rows
+    table, counters = RecordTable(url), Counter[str]()
+    keeper = Recorder([table], counters)
+    keeper.keep([record(number) for number in range(50)])
+    other = sa.create_engine(url)
+    with other.connect() as connection:
+        connection.execute(NAMES.delete().where(NAMES.c.record_id > 0))
+        # when a record is written, which waits for that, and the other one removes the rows
+        write = threading.Thread(target=keeper.keep, args=([record(50)],))
+        write.start()
+        wait_for("the write to wait", lambda: waiting_transactions(url) == 1, 60)
+        connection.execute(RECORDS.delete().where(RECORDS.c.id > 0))
+        connection.commit()
+    write.join()
+    other.dispose()
+    # then it is kept, although its transaction was the one to end
+    assert counters == {}
+    assert numbers(table.last(10, RecordConditions())) == [50]
+
+
+def waiting_transactions(url: str) -> int:
+    """The number of transactions that wait for a lock."""
+    engine = sa.create_engine(url)
+    try:
+        with engine.connect() as connection:
+            count = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+            return int(connection.execute(sa.text(count)).scalar_one())
+    finally:
+        engine.dispose()
