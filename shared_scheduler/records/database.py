@@ -13,7 +13,7 @@ rows are deleted when the archive has them; a process that is killed in between 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,12 +46,18 @@ RETAINED_ROWS = 500
 READ_AT_ONCE_MAX = 10_000
 #: The archive in its directory.
 ARCHIVE = "database.jsonl"
+#: How often records are inserted that meet a deadlock, and the error by which MariaDB and MySQL tell it.
+TRIES_MAX, DEADLOCK = 5, 1213
 #: The kind of what the archive has for a row that is no record.
 UNREADABLE = "unreadable"
 #: What to do if there are no records.
 NOT_WRITTEN = "name the database to which a scheduler has written"
 #: Time that a connection or a lock of the database may take, for databases whose drivers have such a limit.
 WAIT_S = {"mysql": {"connect_timeout": 10}, "mariadb": {"connect_timeout": 10}, "sqlite": {"timeout": 10}}
+
+
+#: the text of a record, its values in ``RECORDS``, and its names
+_Rows = tuple[str, dict[str, Any], list[str]]
 
 
 class RecordTable:
@@ -111,7 +117,17 @@ class RecordTable:
         url = self._engine.url
         return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
 
-    def _insert(self, rows: list[tuple[str, dict[str, Any], list[str]]]) -> None:
+    def _insert(self, rows: Sequence[_Rows]) -> None:
+        """Insert them, again if the database has ended the transaction to end a deadlock."""
+        for tried in range(1, TRIES_MAX + 1):
+            try:
+                self._insert_once(rows)
+                return
+            except sa.exc.DBAPIError as error:
+                if tried == TRIES_MAX or not _is_deadlock(error):
+                    raise
+
+    def _insert_once(self, rows: Sequence[_Rows]) -> None:
         with self._engine.begin() as connection:
             texts: list[dict[str, Any]] = []
             names: list[dict[str, Any]] = []
@@ -201,6 +217,11 @@ def _newest_readable(connection: sa.Connection, query: sa.Select[tuple[int]], co
         if len(found) >= count or len(keys) < tried:
             return found[:count]
         query, tried = query.where(RECORDS.c.id < min(keys)), min(2 * tried, READ_AT_ONCE_MAX)
+
+
+def _is_deadlock(error: sa.exc.DBAPIError) -> bool:
+    """Whether the database has taken the transaction back because another one waits for it."""
+    return getattr(error.orig, "args", ())[:1] == (DEADLOCK,)
 
 
 def _archived(text: str, at_s: float) -> Record:
