@@ -6,12 +6,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from shared_scheduler.records import migrations, recorder
-from shared_scheduler.records.database import RecordTable
+from shared_scheduler.records.database import ARCHIVE, RecordTable
+from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.recorder import Recorder
 from shared_scheduler.records.sql_tables import NAMES, RECORDS
 from shared_scheduler.records.store import RecordConditions
@@ -133,6 +136,29 @@ def test_a_deadlock_with_the_retention_of_another_scheduler_costs_no_record(url:
     # then it is kept, although its transaction was the one to end
     assert counters == {}
     assert numbers(table.last(10, RecordConditions())) == [50]
+
+
+def test_rows_that_cannot_be_removed_are_not_archived_each_time(url: str, tmp_path: Path) -> None:
+    """The archive once got them before they were removed, and again with each step that failed later."""
+    # given a client that has locked a row that is to leave
+    table = RecordTable(url, rows_max=5, archive=tmp_path)
+    sa.event.listen(table._engine, "connect", wait_a_second_for_locks)
+    table.write([record(number) for number in range(20)])
+    other = sa.create_engine(url)
+    with other.connect() as connection:
+        connection.execute(sa.select(RECORDS.c.id).where(RECORDS.c.id == 3).with_for_update())
+        # when retention fails, and succeeds when the client has left
+        with pytest.raises(sa.exc.OperationalError, match="Lock wait timeout"):
+            table.retain(0.0)
+    other.dispose()
+    table.retain(0.0)
+    # then each row is archived once
+    assert numbers(table.last(20, RecordConditions())) == list(range(15, 20))
+    assert numbers(JsonLines(tmp_path / ARCHIVE).last(100, RecordConditions())) == list(range(15))
+
+
+def wait_a_second_for_locks(connection: Any, _: object) -> None:
+    connection.cursor().execute("SET innodb_lock_wait_timeout = 1")
 
 
 def waiting_transactions(url: str) -> int:
