@@ -7,7 +7,8 @@ that does not answer must not keep the scheduler from starting.  The first write
 
 The oldest rows leave in steps of ``RETAINED_ROWS`` rows.  A step first deletes their names: that makes another
 scheduler wait that has chosen the same rows, and it then finds no texts.  So none is archived by two schedulers.  The
-rows are deleted when the archive has them; a process that is killed in between leaves them in both.
+archive gets the rows when they are deleted, but before the end of the transaction; a process that is killed in between
+leaves them in both.
 """
 
 from __future__ import annotations
@@ -158,12 +159,19 @@ class RecordTable:
         """Remove the rows ``leaving``: key -> when the record was made."""
         keys = list(leaving)
         connection.execute(NAMES.delete().where(NAMES.c.record_id.in_(keys)))
-        if self._archive is not None:
-            texts = sa.select(TEXTS.c.record_id, TEXTS.c.record).where(TEXTS.c.record_id.in_(keys))
-            rows = connection.execute(texts.order_by(TEXTS.c.record_id).with_for_update())
-            self._archive.write([_archived(text, leaving[key]) for key, text in rows])
+        texts = self._texts_for_archive(connection, keys)
         connection.execute(TEXTS.delete().where(TEXTS.c.record_id.in_(keys)))
         connection.execute(RECORDS.delete().where(RECORDS.c.id.in_(keys)))
+        if self._archive is not None:  # at last, because the archive takes nothing back
+            self._archive.write([_archived(text, leaving[key]) for key, text in texts])
+
+    def _texts_for_archive(self, connection: sa.Connection, keys: Collection[int]) -> list[tuple[int, str]]:
+        """Key and text of the rows that are still there; none if there is no archive."""
+        if self._archive is None:
+            return []
+        texts = sa.select(TEXTS.c.record_id, TEXTS.c.record).where(TEXTS.c.record_id.in_(keys))
+        found = connection.execute(texts.order_by(TEXTS.c.record_id).with_for_update())
+        return [(key, text) for key, text in found]
 
     def close(self) -> None:
         """Close the connections and the archive."""
