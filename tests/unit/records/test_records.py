@@ -16,7 +16,7 @@ from sqlalchemy import create_engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from shared_scheduler.nova import process
-from shared_scheduler.records import recorder
+from shared_scheduler.records import database, recorder
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.json_lines import JsonLines
@@ -60,6 +60,27 @@ class TestADatabaseThatIsAway:
 
             with pytest.raises(SQLAlchemyError):
                 table.write([record(1)])
+
+    @pytest.mark.parametrize("driver", ["mysql+pymysql", "mariadb+pymysql"])
+    def test_one_that_accepts_and_does_not_answer_is_given_up(
+        self, driver: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As one that has lost its power: the next connection may reach the one that replaces it."""
+        monkeypatch.setattr(database, "ANSWER_WAIT_S", 0.1, raising=False)
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            table = RecordTable(f"{driver}://user:secret@127.0.0.1:{silent.getsockname()[1]}/records", 100)
+            counters, ended = Counter[str](), threading.Event()
+
+            def keep() -> None:
+                Recorder([table], counters).keep([record(1)])
+                ended.set()
+
+            threading.Thread(target=keep, daemon=True).start()
+
+            assert ended.wait(20)
+        assert counters == {"records_lost": 1}
 
     def test_records_resume_when_it_is_back(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO")
