@@ -47,6 +47,8 @@ RETAINED_ROWS = 500
 READ_AT_ONCE_MAX = 10_000
 #: The archive in its directory.
 ARCHIVE = "database.jsonl"
+#: Time that an answer of the database may take, longer than MariaDB waits for a lock, and the drivers with this limit.
+ANSWER_WAIT_S, LIMITED = 60, ("pymysql", "mysqldb")
 #: How often records are inserted that meet a deadlock, and the error by which MariaDB and MySQL tell it.
 TRIES_MAX, DEADLOCK = 5, 1213
 #: The kind of what the archive has for a row that is no record.
@@ -59,6 +61,11 @@ WAIT_S = {"mysql": {"connect_timeout": 10}, "mariadb": {"connect_timeout": 10}, 
 
 #: the text of a record, its values in ``RECORDS``, and its names
 _Rows = tuple[str, dict[str, Any], list[str]]
+
+
+def _answer_limits(url: sa.URL) -> dict[str, int]:
+    """How long the driver waits for an answer, as its arguments; none if it has no such limit."""
+    return dict.fromkeys(("read_timeout", "write_timeout"), ANSWER_WAIT_S) if url.get_driver_name() in LIMITED else {}
 
 
 class RecordTable:
@@ -77,7 +84,9 @@ class RecordTable:
         self._is_there = False  # whether the tables exist, and are those of this release
         try:
             limits = WAIT_S.get(sa.make_url(url).get_backend_name(), {})
-            self._engine = sa.create_engine(url, pool_pre_ping=True, pool_size=1, max_overflow=1, connect_args=limits)
+            every = {**limits, **_answer_limits(sa.make_url(url))}
+            self._engine = sa.create_engine(url, pool_pre_ping=True, pool_size=1, max_overflow=1, connect_args=every)
+            self._patient_engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args=limits)
         except ImportError as error:  # no driver for the URL
             raise RecordsError("records_connection", error, _driver_remedy(url)) from error
         except sa.exc.SQLAlchemyError as error:
@@ -96,8 +105,7 @@ class RecordTable:
         if not wanted:
             return
         if not self._is_there:
-            self._create_file()
-            migrations.migrate(self._engine)
+            self._migrate()
         self._is_there = False  # unless this write shows it
         try:
             self._insert(wanted)
@@ -106,6 +114,13 @@ class RecordTable:
         except UnicodeError as error:  # of the driver, before the database gets the values
             raise RecordRefused(str(error)) from error
         self._is_there = True
+
+    def _migrate(self) -> None:
+        """Bring the tables to this release.  A statement of that may take minutes, so only the first one is limited."""
+        self._create_file()
+        with self._engine.connect() as connection:
+            connection.execute(sa.select(1))
+        migrations.migrate(self._patient_engine)
 
     def _create_file(self) -> None:
         """Create the file of SQLite without rights for others, because records name projects, users and servers."""

@@ -78,7 +78,7 @@ def test_a_migration_that_was_killed_is_done_by_the_next_start(url: str, killed_
             connection.connection.driver_connection.commit()  # type: ignore[union-attr]  # as MariaDB before each DDL
             raise KeyboardInterrupt
 
-    sa.event.listen(table._engine, "before_cursor_execute", end)
+    sa.event.listen(table._patient_engine, "before_cursor_execute", end)
     with pytest.raises(KeyboardInterrupt):
         table.write([record(1)])
 
