@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -412,6 +413,23 @@ class TestConnection:
         told = again.next(NodeReported)
         assert told.complete and told.members == {"vm-1": Member()}
         again.stop()
+
+    def test_a_socket_that_was_removed_is_made_again(
+        self, hooks: Hooks, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An operator who removes the state of an agent, and restarts it, removes the socket in the same directory."""
+        # given an agent that has ended, and a directory that was removed
+        monkeypatch.setattr(channel_module, "LOOK_S", 0.01, raising=False)
+        first = Listener(path)
+        first.next(TapHello)
+        first.stop()
+        eventually(lambda: channel_of(hooks)._peer is None)
+        shutil.rmtree(os.path.dirname(path))
+        # when it starts again
+        second = Listener(path)
+        # then it reads the tap, although nova-compute was not restarted
+        second.next(TapHello)
+        second.stop()
 
     def test_a_report_larger_than_a_frame_arrives_whole(self, tracker: Tracker, hooks: Hooks, path: str) -> None:
         for index in range(3000):
