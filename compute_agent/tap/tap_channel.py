@@ -11,6 +11,7 @@ state          event                            next
 NOT_BOUND      first message                    ALONE: the thread starts and binds the socket
 ALONE          a peer connects                  TELLING: hello, then a complete report of each node
 ALONE          a message                        ALONE: dropped, because the snapshots contain it
+ALONE          somebody has removed the socket  ALONE: bound again
 TELLING        a message                        TELLING: queued
 TELLING        the queue is full                TELLING: queue emptied, complete reports queued
 TELLING        another peer connects            TELLING: the other peer gets Busy
@@ -43,6 +44,8 @@ QUEUE_MAX_MESSAGES = 1024
 PEER_STUCK_S = 5.0
 #: The pause between two attempts to bind the socket, and after an unexpected error.
 RETRY_S = 5.0
+#: The longest time between two looks whether the socket is there.
+LOOK_S = 5.0
 SOCKET_MODE = 0o660
 DIRECTORY_MODE = 0o750
 
@@ -96,15 +99,27 @@ class TapChannel:
     def _run(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake_read, selectors.EVENT_READ)
-            listener = self._bind_at_last()
-            selector.register(listener, selectors.EVENT_READ)
+            listener = self._listening(selector)
             while True:
                 try:
+                    if self._is_lost():
+                        selector.unregister(listener)
+                        listener.close()
+                        listener = self._listening(selector)
                     self._turn(selector, listener)
                 except Exception:
                     LOG.exception("compute-agent tap: dropping the agent's connection")
                     self._drop(selector)
                     threading.Event().wait(RETRY_S)
+
+    def _listening(self, selector: selectors.BaseSelector) -> socket.socket:
+        listener = self._bind_at_last()
+        selector.register(listener, selectors.EVENT_READ)
+        return listener
+
+    def _is_lost(self) -> bool:
+        """Whether no agent can connect, because somebody has removed the socket."""
+        return self._peer is None and not os.path.exists(self.path)
 
     def _bind_at_last(self) -> socket.socket:
         waiting = threading.Event()
@@ -123,7 +138,7 @@ class TapChannel:
                 waiting.wait(RETRY_S)
 
     def _turn(self, selector: selectors.BaseSelector, listener: socket.socket) -> None:
-        for key, _ in selector.select():
+        for key, _ in selector.select(LOOK_S):
             if key.fileobj is self._wake_read:
                 self._drain()
             elif key.fileobj is listener:
