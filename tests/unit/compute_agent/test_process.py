@@ -30,6 +30,9 @@ from tests.unit.compute_agent.node_facts import HOST, NODE, claim
 
 WAIT_S = 300.0
 READ_INTERVAL_S = 0.05
+ROOT = Path(__file__).resolve().parents[3]
+#: the exit code EX_TEMPFAIL
+EXIT_TEMPORARY = 75
 #: the discard port: nobody listens
 NO_BROKER = "rabbit://guest:guest@127.0.0.1:9/"
 SLOW = {"claim_check_after_s": "3600", "placement_poll_s": "3600"}
@@ -171,6 +174,29 @@ def test_keys_that_cannot_be_used_end_it_with_one_line(process: Process, tmp_pat
     assert f"{keys}: keyring line 2" in line and "rubbish" not in said
     assert "Traceback" not in said
     assert process.child is not None and process.child.returncode == 78
+
+
+def test_a_full_disk_ends_it_so_that_it_is_started_again(process: Process, tmp_path: Path) -> None:
+    """systemd starts no agent again whose configuration cannot be used, and a node without one would stay so."""
+    state = tmp_path / "compute-agent"
+    state.mkdir()
+    (state / "epoch.new").symlink_to("/dev/full")
+    process.configure()
+
+    said, _ = process.start().communicate(timeout=WAIT_S)
+
+    (line,) = [one for one in said.splitlines() if "state_path" in one]
+    assert "No space left on device" in line and "make room" in line
+    assert "Traceback" not in said
+    assert process.child is not None and process.child.returncode == EXIT_TEMPORARY
+    assert EXIT_TEMPORARY not in never_started_again()
+
+
+def never_started_again() -> set[int]:
+    """The exit codes after which systemd does not start the agent again."""
+    unit = (ROOT / "etc/systemd/compute-agent.service").read_text()
+    (codes,) = [line.partition("=")[2] for line in unit.splitlines() if line.startswith("RestartPreventExitStatus=")]
+    return set(map(int, codes.split()))
 
 
 def test_without_broker_and_placement_the_agent_logs_that_and_continues(tmp_path: Path) -> None:
