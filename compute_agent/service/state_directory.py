@@ -13,6 +13,7 @@ Files in ``[compute_agent] state_path``, each replaced as a whole, so that no re
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -30,12 +31,18 @@ from shared_scheduler.protocol.messages import Claim
 LOG = logging.getLogger(__name__)
 
 DIRECTORY_MODE = 0o750
+#: Errors of a disk, or of a quota, that is full.
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 #: In place of the descriptor of a closed lock file.
 CLOSED = -1
 
 
 class StateError(Exception):
     """The state directory cannot be used.  The message names the cause and the remedy."""
+
+
+class StateFullError(StateError):
+    """There is no room for the state at present."""
 
 
 class StateDirectory:
@@ -57,10 +64,10 @@ class StateDirectory:
         self._groups_changed = False  # since they were written
 
     def _unusable(self, error: OSError) -> StateError:
-        return StateError(
-            f"[compute_agent] state_path = {self.path} cannot be used: {error}; "
-            "give the agent's user a directory that it may write"
-        )
+        cause = f"[compute_agent] state_path = {self.path} cannot be used: {error}"
+        if error.errno in FULL:
+            return StateFullError(f"{cause}; make room there, and start the agent again if systemd does not")
+        return StateError(f"{cause}; give the agent's user a directory that it may write")
 
     def _take_lock(self) -> None:
         try:
