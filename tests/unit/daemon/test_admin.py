@@ -309,6 +309,34 @@ def test_a_socket_that_is_removed_meanwhile_is_of_no_killed_scheduler(
     assert admin.killed(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [b"7", b"[]", b"null", b'"error"', b"{}", b"[" * 100_000, b"\xff\xfe"],
+    ids=["number", "list", "null", "text", "nothing", "deep", "bytes"],
+)
+def test_what_is_no_answer_is_told_and_hides_no_other(path: Path, reply: bytes) -> None:
+    """Another program may listen there, or a scheduler of another release."""
+    # given something beside a scheduler that answers otherwise
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path.parent / "another-1.sock"))
+        listener.listen()
+
+        def answer() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.recv(4096)
+                client.sendall(reply + b"\n")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        # when both are asked
+        answers, silent = admin.ask_each(path.parent, "status")
+        answering.join()
+    # then one answer is there, and one line of what is wrong
+    assert answers == [{"nodes": 3, "asked": None}]
+    assert [str(error).partition(":")[0] for error in silent] == [str(path.parent / "another-1.sock")]
+
+
 def test_the_absence_of_schedulers_is_reported_with_the_option(tmp_path: Path) -> None:
     with pytest.raises(admin.AdminError, match=r"is shared-scheduler running, and is .* admin_socket_dir"):
         admin.ask_all(tmp_path, "status")
