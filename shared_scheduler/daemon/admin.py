@@ -229,11 +229,14 @@ def ask(path: Path, question: str, **fields: Any) -> Any:
             client.sendall(json.dumps({"ask": question, **fields}).encode() + b"\n")
             with client.makefile("rb") as stream:
                 reply = json.loads(stream.readline(ANSWER_BYTES_MAX))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise AdminError(f"{path}: nothing answers there ({error}); is the service running?") from error
-    if "error" in reply:
-        raise AdminError(f"{path}: {reply['error']}")
-    return reply["answer"]
+    match reply:
+        case {"error": error}:
+            raise AdminError(f"{path}: {error}")
+        case {"answer": answer}:
+            return answer
+    raise AdminError(f"{path}: what answers there is no scheduler or agent of this project; remove it, or restart it")
 
 
 def _connect(client: socket.socket, path: Path) -> None:
