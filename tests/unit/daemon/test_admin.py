@@ -309,6 +309,23 @@ def test_a_socket_that_is_removed_meanwhile_is_of_no_killed_scheduler(
     assert admin.killed(tmp_path) == []
 
 
+def test_schedulers_that_answer_late_are_waited_for_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a machine without memory hang together; each once cost half a minute of its own."""
+    # given schedulers of which none answers before all are asked
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 2.0)
+    asked = threading.Barrier(3)
+    paths = [tmp_path / f"sched{number}-{number}.sock" for number in range(3)]
+    servers = [admin.AdminServer(path, {"status": lambda _: asked.wait(60)}) for path in paths]
+    for server in servers:
+        server.start()
+    # when they are asked
+    answers, silent = admin.ask_each(tmp_path, "status")
+    # then all have answered
+    assert (sorted(answers), silent) == ([0, 1, 2], [])
+    for server in servers:
+        server.stop()
+
+
 @pytest.mark.parametrize(
     "reply",
     [b"7", b"[]", b"null", b'"error"', b"{}", b"[" * 100_000, b"\xff\xfe"],
