@@ -16,6 +16,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -259,15 +260,30 @@ def ask_each(directory: Path, question: str, **fields: Any) -> tuple[list[Any], 
     :raises AdminError: when no scheduler runs there
     """
     answers, silent = list[Any](), list[AdminError]()
-    for path in sockets(directory):
+    asked = [(path, _asked(path, question, fields)) for path in sockets(directory)]
+    for path, answer in asked:
         try:
-            answers.append(ask(path, question, **fields))
+            answers.append(answer.result())
         except AdminError as error:
             if not _is_dead(path):
                 silent.append(error)
     if not answers and not silent:
         raise _nobody(directory)
     return answers, silent
+
+
+def _asked(path: Path, question: str, fields: Mapping[str, Any]) -> Future[Any]:
+    """The answer of a scheduler that is asked in a thread, so that those that hang are waited for together."""
+    found: Future[Any] = Future()
+
+    def put() -> None:
+        try:
+            found.set_result(ask(path, question, **fields))
+        except Exception as error:
+            found.set_exception(error)
+
+    threading.Thread(target=put, name="admin-question", daemon=True).start()  # Control-C need not wait for it
+    return found
 
 
 def killed(directory: Path, scheduler: str = "") -> list[AdminError]:
