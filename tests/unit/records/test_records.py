@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections import Counter
@@ -276,6 +277,24 @@ class TestRecorder:
         sink.go.set()
         carrier.stop()
         assert len(sink.records) == recorder.QUEUE_MAX + 1
+
+    def test_records_that_are_dropped_are_told_again_after_a_while(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Only the first one of a process was, so that a database that hung a second time lost them in silence."""
+        # given a queue that is full, because nobody writes
+        monkeypatch.setattr(recorder, "QUEUE_MAX", 1)
+        now = Now()
+        carrier = Recorder([Kept()], Counter(), clock=now)
+        for number in range(3):
+            carrier.add(record(number))
+        # when it is full a while later
+        now.s += recorder.PAUSE_AFTER_FAILURE_S
+        for number in range(3, 6):
+            carrier.add(record(number))
+        # then both times are told, with the number
+        said = [line.getMessage() for line in caplog.records if line.name == recorder.__name__]
+        assert [int(text) for line in said for text in re.findall(r"\d+", line)] == [1, 3]
 
     def test_records_that_follow_each_other_fast_are_written_together(self) -> None:
         # given a record that was written at once, at a time that stands still
