@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from shared_scheduler.records.errors import RecordRefused
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import Record, RecordWriter
+from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ BATCH_MAX = 100
 GATHER_S = 0.1
 #: Time after which a store that failed is used again.
 PAUSE_AFTER_FAILURE_S = 30.0
+#: Time between two lines about records that are dropped.
+DROPPED_EVERY_S = 30.0
 #: Time that ``stop`` waits for a store that hangs: once for room in the queue, once for the end of the thread.
 STOP_WAIT_S = 5.0
 #: Time between two searches for records that are too old or too many.
@@ -75,6 +78,7 @@ class Recorder:
         self._counters = counters
         self._counting = threading.Lock()
         self._clock = clock
+        self._log = RateLimitedLog(LOG, clock, DROPPED_EVERY_S)
         self._pause = pause
         self._queue: queue.Queue[Record | None] = queue.Queue(QUEUE_MAX)
         self._thread: threading.Thread | None = None
@@ -103,9 +107,9 @@ class Recorder:
         except queue.Full:
             with self._counting:  # many threads add
                 self._counters["records_dropped"] += 1
-                is_first = self._counters["records_dropped"] == 1
-            if is_first:
-                LOG.warning("Records arrive faster than they can be written; dropping some")
+                dropped = self._counters["records_dropped"]
+            line = "Records arrive faster than they can be written; %d dropped so far"
+            self._log.write(logging.WARNING, "dropped", line, dropped)
 
     def stop(self) -> None:
         """Write the queued records, then close the stores.  Gives up on a store that hangs after ``STOP_WAIT_S``."""

@@ -289,7 +289,7 @@ class TestRecorder:
         for number in range(3):
             carrier.add(record(number))
         # when it is full a while later
-        now.s += recorder.PAUSE_AFTER_FAILURE_S
+        now.s += recorder.DROPPED_EVERY_S
         for number in range(3, 6):
             carrier.add(record(number))
         # then both times are told, with the number
