@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import resource
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -127,6 +130,25 @@ class TestState:
             state.next_epoch(time.time)
         state.close()
 
+    def test_a_disk_without_room_for_the_process_id_is_reported_with_a_remedy(self, tmp_path: Path) -> None:
+        """It once ended the agent with a traceback."""
+        with no_room():
+            state = StateDirectory(str(tmp_path))
+            with pytest.raises(StateError, match=r"state_path = .*cannot be used"):
+                state.next_epoch(time.time)
+        state.close()
+
     def test_a_directory_that_cannot_be_created_is_reported_with_a_remedy(self) -> None:
         with pytest.raises(StateError, match=r"state_path = /proc/nothing cannot be used"):
             StateDirectory("/proc/nothing")
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """No file of this process may grow, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
