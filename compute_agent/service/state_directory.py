@@ -18,6 +18,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgpack
@@ -79,8 +80,9 @@ class StateDirectory:
                 f"another agent (process {pid}) runs with [compute_agent] state_path = {self.path}: "
                 "stop it, or give this one a state_path of its own"
             ) from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # only a second agent tells the id; what needs the disk reports it
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def close(self) -> None:
         """Release the directory.  Idempotent."""
