@@ -69,6 +69,25 @@ def test_decisions_of_an_earlier_release_are_kept(url: str) -> None:
     assert table.find("req-2") == [record(2)]
 
 
+@pytest.mark.parametrize("text", ['{"at": 1.5, "outcome": "pla', "[]", '{"at": 1.5, "decisions": 5}'])
+def test_a_row_that_cannot_be_read_does_not_keep_the_tables_from_this_release(url: str, text: str) -> None:
+    """A database that is not strict cuts a long text, and each write failed as long as the row was there."""
+    with sa.create_engine(url).begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE shared_scheduler_decisions (id INTEGER PRIMARY KEY, at FLOAT NOT NULL, "
+            "scheduler VARCHAR(255) NOT NULL, request_id VARCHAR(255) NOT NULL, project_id VARCHAR(255) NOT NULL, "
+            "outcome VARCHAR(64) NOT NULL, hosts TEXT NOT NULL, record TEXT NOT NULL)"
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO shared_scheduler_decisions VALUES (7, 1.5, 's', 'req-old', 'p', 'placed', '[]', ?)", (text,)
+        )
+
+    table = RecordTable(url)
+    table.write([record(2)])
+
+    assert table.last(5, RecordConditions()) == [record(2)]
+
+
 @pytest.mark.parametrize("killed_before", ["CREATE TABLE shared_scheduler_record_names", "DROP TABLE", "UPDATE"])
 def test_a_migration_that_was_killed_is_done_by_the_next_start(url: str, killed_before: str) -> None:
     table = RecordTable(url)
