@@ -5,12 +5,11 @@ exactly.
 Nobody writes ``TEXTS`` before this revision is reached, so it is made anew while the old column is there.
 """
 
-import json
-
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import mysql
 
+from shared_scheduler.records.record_shape import read_record
 from shared_scheduler.records.store import as_current, reasons_text
 
 revision = "3"
@@ -53,7 +52,8 @@ def _fill_reasons(bind: sa.Connection) -> None:
         {"newest": newest},
     ).all():
         for record_id, text in rows:
-            if reasons := reasons_text(as_current(json.loads(text))):
+            record = read_record(text)  # none if a database that is not strict has cut it
+            if record is not None and (reasons := reasons_text(as_current(record))):
                 bind.execute(
                     sa.text(f"UPDATE {RECORDS} SET reasons = :reasons WHERE id = :id"),
                     {"reasons": reasons, "id": record_id},
