@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -136,6 +137,20 @@ print(len(found))
 
     # then it goes on with what is there
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
+def test_the_newest_records_are_found_after_the_clock_was_set_back(path: Path) -> None:
+    """The file that was rotated while the clock was ahead once counted as the newest one until the clock was there."""
+    # given a file of a time when the clock was an hour ahead, and records that were written after it was corrected
+    store = JsonLines(path, max_mb=1, kept=3)
+    store.write([record(3600 + number) for number in range(10)])
+    store.write([record(number, filler="x" * 1_000_000) for number in range(2)])
+    oldest = path.with_name(f"{path.name}.2")
+    ahead_s = path.stat().st_mtime + 3600
+    os.utime(oldest, (ahead_s, ahead_s))
+    # then those are the newest
+    assert numbers(JsonLines(path).last(2, RecordConditions())) == [0, 1]
+    assert numbers(JsonLines(path).last(4, RecordConditions())) == [0, 1, 3608, 3609]
 
 
 def test_records_are_found_by_time_after_the_clock_was_set_back(path: Path) -> None:
