@@ -40,6 +40,8 @@ from shared_scheduler.records.store import (
 BYTES_PER_MB = 1_000_000
 #: The end of the name of a file in the archive, which may be the directory of the records as well: time and inode.
 ARCHIVED = re.compile(r"\.\d{8}-\d{6}\.\d+$")
+#: The end of the name of a file that was rotated; a longer number is a date.
+NUMBERED = re.compile(r"\.\d{1,5}")
 DIRECTORY_MODE = 0o750
 #: A file is rotated at this part of the greatest age as well, so that records leave soon after they are too old.
 AGE_PARTS = 4
@@ -180,7 +182,8 @@ class JsonLines:
         with self._locked():
             if self._began_at(self._path) < now_s - self._age_max_s / AGE_PARTS:
                 self._rotate()
-            *_, oldest = [self._path, *(path for path in self._files() if not ARCHIVED.search(path.name))]
+            there = [path for path in self._files() if not ARCHIVED.search(path.name)]
+            oldest = min(there, key=lambda path: path.stat().st_mtime, default=self._path)
             if oldest == self._path or oldest.stat().st_mtime >= now_s - self._age_max_s:
                 return False
             self._leave(oldest)
@@ -247,13 +250,20 @@ class JsonLines:
 
     def _files(self) -> list[Path]:
         """The current file and the rotated ones, newest first."""
-        found: dict[int, tuple[int, Path]] = {}
+        found: dict[int, tuple[tuple[int, int], Path]] = {}
         for path in self._path.parent.iterdir():
             if path.name.startswith(self._path.name) and path.suffix not in COMPRESSED and path.is_file():
                 with suppress(FileNotFoundError):  # renamed at this moment
                     status = path.stat()
-                    found[status.st_ino] = (status.st_mtime_ns, path)
-        return [path for _, path in sorted(found.values(), reverse=True)]
+                    found[status.st_ino] = (self._rank(path.name, status.st_mtime_ns), path)
+        return [path for _, path in sorted(found.values())]
+
+    def _rank(self, name: str, changed_ns: int) -> tuple[int, int]:
+        """Less for newer files: the current one, then by number, then by time, which a clock that is set may change."""
+        suffix = name.removeprefix(self._path.name)
+        if NUMBERED.fullmatch(suffix):
+            return 1, int(suffix[1:])
+        return (2, -changed_ns) if suffix else (0, 0)
 
 
 #: a line, and its record
