@@ -12,6 +12,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from shared_scheduler.records.database import RecordTable
+from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.migrations import REVISION_TABLE
 from shared_scheduler.records.sql_tables import METADATA
 from shared_scheduler.records.store import RecordConditions, as_current
@@ -105,6 +106,16 @@ def test_a_migration_that_was_killed_is_done_by_the_next_start(url: str, killed_
     after.write([record(2)])
 
     assert after.find("req-2") == [record(2)]
+
+
+def test_tables_of_a_newer_release_are_told_with_a_remedy(url: str) -> None:
+    """As after a release was taken back."""
+    RecordTable(url).write([record(1)])
+    with sa.create_engine(url).begin() as connection:
+        connection.exec_driver_sql(f"UPDATE {REVISION_TABLE} SET version_num = '99'")
+
+    with pytest.raises(RecordsError, match=r"records_connection: .*'99'; .*newer release"):
+        RecordTable(url).write([record(2)])
 
 
 def test_schedulers_that_start_together_all_keep_their_first_record(url: str) -> None:
