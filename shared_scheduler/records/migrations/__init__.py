@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
+from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.store import FILE_MODE
 
 #: Longest wait for another scheduler that migrates, and the name of the lock.
@@ -22,23 +23,30 @@ LOCK_WAIT_S = 60
 LOCK = "shared_scheduler_records"
 #: The table in which alembic keeps the revision; the database may also be used by others.
 REVISION_TABLE = "shared_scheduler_records_revision"
+#: What to do if this release does not know that revision.
+NEWER = "a newer release has changed its tables: install that one, or name another database"
 
 
 def migrate(engine: sa.Engine) -> None:
     """Run the migrations that have not run yet.
 
     :raises sqlalchemy.exc.SQLAlchemyError: when the database refuses them
+    :raises RecordsError: when a newer release has changed the tables
     :raises OSError: when the file of the lock cannot be made
     :raises TimeoutError: when another scheduler holds the lock for too long
     """
     from alembic import command  # takes 0.2 s, and only the first write needs it
     from alembic.config import Config
+    from alembic.util import CommandError
 
     config = Config()
     config.set_main_option("script_location", "shared_scheduler.records:migrations")
     with _locked(engine), engine.connect() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        try:
+            command.upgrade(config, "head")
+        except CommandError as error:  # there is a revision that this release does not have
+            raise RecordsError("records_connection", error, NEWER) from error
 
 
 @contextmanager
