@@ -257,6 +257,8 @@ SENTENCES = {
         f"with {limits.SILENT_AFTER_S * 60 / limits.HEARTBEAT_INTERVAL_S:.0f} and 60, a scheduler receives "
         f"{round(100_000 * limits.HEARTBEAT_INTERVAL_S / 60 / MEAN_S, -1):.0f} heartbeats a second",
         f"spread their answers over {publisher.SPREAD_MAX_S:.0f} s at most",
+        f"{limits.SILENT_READS_BURST} at once and then {limits.SILENT_READS_PER_S:.0f} a second, so the nodes of "
+        f"10,000 silent agents take {WORDS[round(10_000 / limits.SILENT_READS_PER_S / 60)]} minutes",
         f"reads Placement every {POLL_MINUTES} minutes, with two calls: "
         f"{round(200_000 / AGENTS.placement_poll_s, -1):.0f} calls a second for 100,000 hosts",
     ),
@@ -328,6 +330,7 @@ SENTENCES = {
         f"at most {WORDS[running.NEAR_MAX]} hosts of each reason",
         f"the first {held_room.REJECTED_HOSTS_MAX} without room",
         f"or {database.RETAINED_ROWS} rows",
+        f"in a cloud of at most {running.REJECTED_OF_MAX} hosts, and at most {running.REJECTED_MAX} were rejected",
         f"has {PARTS[json_lines.AGE_PARTS]} of that age",
         f"at most every {recorder.PAUSE_AFTER_FAILURE_S:.0f} seconds",
         f"of one node more than one in {WORDS[round(1 / nodes.RECORDS_OF_ONE_PER_S)]} seconds, are left out and "
@@ -396,6 +399,11 @@ SENTENCES = {
         f"runs {len(DEMOS)} small demos",
         f"``tests/longer`` runs {len(MORE_DEMOS)} more small ones",
     ),
+    "doc/source/admin/deployers.rst": (f"rows up to {10_000 / state_sync.AUDIT_READS_PER_S:.0f} s old",),
+    "doc/source/user/broker_faults.rst": (
+        f"they do so after {3 * OURS.hello_interval_s:.0f} s",
+        f"up to {transport_settings.PUBLISH_MAX_MESSAGES} messages are in flight",
+    ),
     "doc/source/user/deviations.rst": (
         f"0 to {alternate_count.ALTERNATES_MAX})",
         f"more than {image_properties.PAIRS_MAX:,} different pairs",
@@ -429,6 +437,16 @@ def test_numbers_of_help_texts_follow_from_the_code(option: str) -> None:
     [text] = [opt.help for opt in (*opts.ALL, *conf.AGENT_OPTS) if opt.name == option]
 
     assert [sentence for sentence in HELP[option] if sentence not in text] == []
+
+
+def test_numbers_of_the_registry_of_reads_follow_from_the_code() -> None:
+    told = {source.name: f"{source.what}; {source.triggers}" for source in read_registry.SOURCES}
+    burst, rate_per_s = limits.SILENT_READS_BURST, limits.SILENT_READS_PER_S
+    build = f"not ended {FIRST_READ_S:.0f} s after its placement (with an agent: {READ_WITH_AGENT_S:.0f} s)"
+
+    assert f"the first {burst} at once, others {rate_per_s:.0f} a second" in told[read_registry.NODE]
+    assert build in told[read_registry.BUILDS]
+    assert f"at most {state_sync.AUDIT_READS_PER_S:.0f} a second" in told[read_registry.AUDIT]
 
 
 def test_the_page_on_installation_names_each_method_that_the_tap_replaces() -> None:
