@@ -200,13 +200,17 @@ if runner.WORKER_NUMBER in os.environ:
             say("stopped")
     sys.exit(runner.Runner(Service(), lambda: say("reloaded"), 10.0).run())
 runner.HEALTHY_AFTER_S = {healthy_after_s}
+{supervisor}
 sys.exit(runner.Supervisor([sys.executable, __file__], 2, 10.0).run())
 """
 
 
-def supervised(tmp_path: Path, start: str = "pass", healthy_after_s: float = 60.0) -> str:
+def supervised(tmp_path: Path, start: str = "pass", healthy_after_s: float = 60.0, supervisor: str = "") -> str:
+    """``supervisor``: what the supervisor does at first."""
     path = tmp_path / "supervised.py"
-    path.write_text(textwrap.dedent(SUPERVISED).format(start=start, healthy_after_s=healthy_after_s))
+    text = textwrap.dedent(SUPERVISED)
+    values = {"start": start, "healthy_after_s": healthy_after_s, "supervisor": supervisor}
+    path.write_text(text.format(**values))
     return str(path)
 
 
@@ -237,6 +241,31 @@ def test_a_killed_worker_is_restarted_as_a_new_process(start: type[Running], tmp
     word, number, pid = parent.line()
     assert (word, number) == ("started", "1")
     assert pid != began["1"]
+
+
+#: The machine has no room for a third process at first.
+NO_ROOM_FOR_A_THIRD = """
+calls, popen = [], runner.subprocess.Popen
+def spawn(*command, **options):
+    calls.append(command)
+    if len(calls) == 3:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return popen(*command, **options)
+runner.subprocess.Popen = spawn
+"""
+
+
+def test_a_worker_that_cannot_be_started_again_at_once_leaves_the_others_alone(
+    start: type[Running], tmp_path: Path
+) -> None:
+    parent = start(sys.executable, supervised(tmp_path, supervisor=NO_ROOM_FOR_A_THIRD))
+    began = {number: pid for _, number, pid in (parent.line(), parent.line())}
+
+    os.kill(int(began["1"]), signal.SIGKILL)
+
+    assert parent.line()[:2] == ["started", "1"]  # and no worker has stopped
+    parent.send(signal.SIGTERM)
+    assert parent.process.wait() == 0
 
 
 def test_workers_do_not_outlive_their_supervisor(start: type[Running], tmp_path: Path) -> None:
