@@ -13,7 +13,7 @@ SIGUSR2    left to the guru meditation report, which installs its own handler
 =========  ==================================================================
 
 Each of several workers is a scheduler of its own: a new interpreter with its own table, queue and identity.  The
-supervisor restarts workers that end, with increasing pauses.
+supervisor restarts workers that end or could not be started, with increasing pauses.
 """
 
 from __future__ import annotations
@@ -171,8 +171,16 @@ class Supervisor:
     def _start_due(self, now_s: float) -> None:
         for worker in self._workers:
             if worker.process is None and worker.restart_at_s <= now_s:
-                worker.process = self._spawn(worker.number)
-                worker.started_at_s = now_s
+                self._start(worker, now_s)
+
+    def _start(self, worker: _Worker, now_s: float) -> None:
+        """Start a worker; later, if the machine has no room for another process, because the others serve."""
+        try:
+            worker.process = self._spawn(worker.number)
+            worker.started_at_s = now_s
+        except OSError as error:
+            pause_s = self._pause_worker(worker, now_s)
+            LOG.error("Worker %d cannot be started: %s; retrying in %.1f seconds", worker.number, error, pause_s)
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
         environment = {
@@ -202,9 +210,9 @@ class Supervisor:
 
     def _plan_restart(self, worker: _Worker, status: int, now_s: float) -> None:
         lived_s = now_s - worker.started_at_s
-        worker.deaths = 1 if lived_s >= HEALTHY_AFTER_S else worker.deaths + 1
-        pause_s = min(RESTART_PAUSE_MAX_S, 0.5 * 2.0 ** (worker.deaths - 1))
-        worker.restart_at_s = now_s + pause_s
+        if lived_s >= HEALTHY_AFTER_S:
+            worker.deaths = 0
+        pause_s = self._pause_worker(worker, now_s)
         LOG.error(
             "Worker %d ended with status %d after %.0f seconds; it is restarted in %.1f seconds",
             worker.number,
@@ -212,6 +220,14 @@ class Supervisor:
             lived_s,
             pause_s,
         )
+
+    @staticmethod
+    def _pause_worker(worker: _Worker, now_s: float) -> float:
+        """The pause before the next start of a worker."""
+        worker.deaths += 1
+        pause_s = min(RESTART_PAUSE_MAX_S, 0.5 * 2.0 ** (worker.deaths - 1))
+        worker.restart_at_s = now_s + pause_s
+        return pause_s
 
     def _is_anyone_healthy(self, now_s: float) -> bool:
         lives = (w.started_at_s for w in self._workers if w.process is not None)
