@@ -44,6 +44,7 @@ threading.Event().wait()
 ROOT = Path(__file__).resolve().parents[2]
 #: One of so many silences has to be without a pause of the machine.
 SILENCES_MAX = 5
+SNAPSHOT = b"snapshot" * 40
 
 
 @pytest.fixture(scope="module")
@@ -357,12 +358,11 @@ class TheOrderOfTheUrl(Random):
 
 
 @contextmanager
-def two_ways(post: Post, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Mailbox, Proxy]]:
+def two_ways(post: Post, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Mailbox, list[Proxy]]]:
     """A scheduler whose broker is reached by two ways, with connections on the first that notice a hang soon."""
-    alive = post.url.hosts[0]
-    way = Proxy(alive.port)
+    ways = [Proxy(post.url.hosts[0].port) for _ in range(2)]
     try:
-        url = parse_transport_url(f"rabbit://guest:guest@127.0.0.1:{way.port},guest:guest@{alive}/")
+        url = parse_transport_url(f"rabbit://{','.join(f'guest:guest@127.0.0.1:{way.port}' for way in ways)}/")
         with monkeypatch.context() as short:
             # of these connections only: on a busy machine each second one is missed at times
             short.setattr(transport_settings, "AMQP_HEARTBEAT_S", 2)
@@ -371,22 +371,60 @@ def two_ways(post: Post, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Mail
             agent = post.agent("compute-1")
             scheduler.endpoint.cast(agent.address, b"hello")
             agent.hears(b"hello")
-        yield scheduler, way
+        yield scheduler, ways
     finally:
-        way.close()
+        for way in ways:
+            way.close()
+
+
+def hung_way(scheduler: Mailbox, agent: Mailbox, ways: list[Proxy]) -> Proxy:
+    """The way on which the scheduler listens; it carries nothing any more, not even a farewell.
+
+    It is the first one, unless the machine stood still for so long that the scheduler has left that.
+    """
+    for _ in range(SILENCES_MAX):
+        eventually(scheduler.is_connected, "it is connected")
+        set_all(ways, Mode.DROP)
+        while_sent(agent, lambda: any(map(holds_a_message, ways)) or not scheduler.is_connected())
+        for way, other in (ways, reversed(ways)):
+            if holds_a_message(way):
+                other.set(Mode.PASS)
+                return way
+        set_all(ways, Mode.PASS)
+    raise AssertionError("the scheduler was never connected for long enough")
+
+
+def set_all(ways: list[Proxy], mode: Mode) -> None:
+    for way in ways:
+        way.set(mode)
+
+
+def while_sent(agent: Mailbox, check: Callable[[], bool]) -> None:
+    """Wait until this holds while the agent sends more at once than goes into one small piece."""
+
+    def holds() -> bool:
+        for _ in range(transport_settings.PUBLISH_MAX_MESSAGES):
+            agent.endpoint.broadcast(SNAPSHOT)
+        return check()
+
+    eventually(holds, "messages are held")
+
+
+def holds_a_message(way: Proxy) -> bool:
+    """Whether more is held than heartbeats."""
+    return way.counters["held_bytes"] >= len(SNAPSHOT)
 
 
 @pytest.mark.parametrize("fault", [Mode.DROP, Mode.HALVE], ids=["between messages", "within a message"])
 def test_a_broker_that_hangs_is_left_for_the_next_one(post: Post, monkeypatch: pytest.MonkeyPatch, fault: Mode) -> None:
-    with two_ways(post, monkeypatch) as (scheduler, way):
-        # when the first way is open and carries nothing any more, not even a farewell
+    with two_ways(post, monkeypatch) as (scheduler, ways):
         agent = post.agent("compute-2")
         before = len(scheduler.told)  # the machine may have stood still for so long that it was told before
-        way.set(Mode.DROP)
-        for _ in range(transport_settings.PUBLISH_MAX_MESSAGES):
-            agent.endpoint.broadcast(b"snapshot" * 40)
-        eventually(lambda: bool(way.counters["held"]), "messages are held")
+
+        # when the way to the broker is open and carries nothing any more
+        way = hung_way(scheduler, agent, ways)
         way.set(fault)
+        while_sent(agent, lambda: way.mode is Mode.DROP or len(scheduler.told) > before)
         # then whoever listened there is told, and hears by the other one
         eventually(lambda: len(scheduler.told) > before and scheduler.is_connected(), "it goes on by the other way")
         agent.endpoint.broadcast(b"increment")

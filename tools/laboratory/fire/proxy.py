@@ -32,7 +32,8 @@ class Mode(StrEnum):
 class Proxy:
     """Listens on `port`, and connects each client to the broker.
 
-    `counters`: connections that were `reset`, pieces that were `held` (dropped) and `delayed`.
+    `counters`: connections that were `reset`, pieces that were `held` (dropped), their `held_bytes`, and pieces that
+    were `delayed`.
     """
 
     def __init__(self, target_port: int, delay_s: float = 0.3) -> None:
@@ -88,7 +89,7 @@ class Proxy:
             while chunk := source.recv(CHUNK_BYTES):
                 if self.mode is Mode.HALVE and len(chunk) > SMALL_BYTES:
                     chunk = self._halve(chunk, sink)
-                self.counters["held"] += self.mode is Mode.DROP
+                self._count_held(chunk)
                 self._wait_while_dropping()
                 if self.mode is Mode.DELAY:
                     self.counters["delayed"] += 1
@@ -106,6 +107,11 @@ class Proxy:
         sink.sendall(chunk[: len(chunk) // 2])
         self.mode = Mode.DROP
         return chunk[len(chunk) // 2 :]
+
+    def _count_held(self, chunk: bytes) -> None:
+        if self.mode is Mode.DROP:
+            self.counters["held"] += 1
+            self.counters["held_bytes"] += len(chunk)
 
     def _wait_while_dropping(self) -> None:
         """Data that are delayed here are sent after the fault, as TCP's retransmissions would be."""
