@@ -9,7 +9,7 @@ that is late for a moment is no reason either.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shared_scheduler.decision.pipeline import SOFT, Decision
@@ -56,21 +56,45 @@ class SoftChoices:
         self._weighed: dict[tuple[str, str], WeighedHosts] = {}
         #: (scheduler, server) -> the last claim for it
         self._chosen: dict[tuple[str, str], ChosenNode] = {}
+        #: (scheduler, server) -> the first decision since that claim was left, because the agent was late
+        self._left: dict[tuple[str, str], WeighedHosts] = {}
         self._compared: set[str] = set()  # claim ids
 
     def decided(self, scheduler: SimScheduler, request: Request, index: int, decision: Decision) -> None:
         """A scheduler has weighed the hosts for one instance."""
         consumer, group = request.instance_uuids[index], request.group
-        weights, table = decision.weights(), scheduler.core.table
-        again = any(table.is_member(node, consumer) for node in weights)  # an earlier write of it may still arrive
-        if group is None or group.policy not in SOFT or again:
-            self._weighed.pop((scheduler.name, consumer), None)
+        key, weights, table = (scheduler.name, consumer), decision.weights(), scheduler.core.table
+        self._weighed.pop(key, None)
+        if group is None or group.policy not in SOFT:
             return
-        members = {node: sum(table.is_member(node, uuid) for uuid in group.members) for node in weights}
+        seen = self._weigh(scheduler, request.request_id, group.members - {consumer}, weights)
+        self._note_left(scheduler, consumer, seen)
+        again = any(table.is_member(node, consumer) for node in weights)  # an earlier write of it may still arrive
+        if not again:
+            self._weighed[key] = seen
+
+    def _weigh(
+        self, scheduler: SimScheduler, request_id: str, group: frozenset[str], weights: dict[str, float]
+    ) -> WeighedHosts:
+        members = {node: self._members(scheduler, group, node) for node in weights}
         passed_over = frozenset(node for node in weights if self._is_passed_over(scheduler, node))
-        self._weighed[scheduler.name, consumer] = WeighedHosts(
-            request.request_id, group.members - {consumer}, weights, members, passed_over
-        )
+        return WeighedHosts(request_id, group, weights, members, passed_over)
+
+    def _note_left(self, scheduler: SimScheduler, consumer: str, seen: WeighedHosts) -> None:
+        """Keep the first decision after a late agent was left, with the members of its node.
+
+        More may come there while Placement names the candidates of the next host."""
+        key = scheduler.name, consumer
+        chosen = self._chosen.get(key)
+        if chosen is None or chosen.request_id != seen.request_id:
+            self._left.pop(key, None)
+            return
+        if key in self._left:
+            return
+        instance, _ = self._instance(scheduler, seen, consumer)
+        if chosen.node in instance.late:
+            late = self._members(scheduler, seen.group, chosen.node)
+            self._left[key] = replace(seen, members={**seen.members, chosen.node: late})
 
     @staticmethod
     def _is_passed_over(scheduler: SimScheduler, node: str) -> bool:
@@ -105,17 +129,18 @@ class SoftChoices:
     def _check_patience(
         self, scheduler: SimScheduler, seen: WeighedHosts, instance: InstancePlacement, node: str
     ) -> None:
-        """The host before this one was left too early if its agent was late, and this one had other members when it was
-        chosen, maybe before Placement named its candidates."""
+        """The host before this one was left too early if its agent was late, and this one had other members then.
+
+        A host with as many members that has refused since was a good reason to leave it."""
         key = scheduler.name, instance.consumer
-        before, now = self._chosen.get(key), self._world.now
+        before, left, now = self._chosen.get(key), self._left.pop(key, None), self._world.now
         self._chosen[key] = ChosenNode(seen.request_id, node, now)
-        if before is None or before.request_id != seen.request_id or before.node not in instance.late:
+        if before is None or left is None or before.node not in instance.late:
             return
-        late = self._members(scheduler, seen, before.node)
-        here = seen.members.get(node, self._members(scheduler, seen, node))
-        refused = instance.out.keys() - {*instance.late}
-        if scheduler.disturbed_s >= before.at_s or late in {self._members(scheduler, seen, one) for one in refused}:
+        late = left.members[before.node]
+        here = left.members.get(node, self._members(scheduler, seen.group, node))
+        refused = left.members.keys() & (instance.out.keys() - {*instance.late})
+        if scheduler.disturbed_s >= before.at_s or late in {left.members[one] for one in refused}:
             return
         waited_s = now - before.at_s
         holds = late == here or waited_s >= WAITS_S - SLACK_S
@@ -123,9 +148,9 @@ class SoftChoices:
         self._check("soft_choice", holds, scheduler.name, seen.request_id, *what)
 
     @staticmethod
-    def _members(scheduler: SimScheduler, seen: WeighedHosts, node: str) -> int:
+    def _members(scheduler: SimScheduler, group: frozenset[str], node: str) -> int:
         table = scheduler.core.table
-        return sum(table.is_member(node, uuid) for uuid in seen.group) if node in table else 0
+        return sum(table.is_member(node, uuid) for uuid in group) if node in table else 0
 
     @staticmethod
     def _instance(
