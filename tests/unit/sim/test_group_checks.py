@@ -9,11 +9,13 @@ from random import Random
 import pytest
 
 from shared_scheduler.core.effects import Answer, Choice, Fail, FailureCode
+from shared_scheduler.core.request_state import NO_VERDICT
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.core.spread_check import SPREAD_TOO_FAR
 from shared_scheduler.decision.record import Attempt, DecisionRecord
 from shared_scheduler.decision.request import LABEL_POLICY, Destination
-from shared_scheduler.protocol.messages import Claim, GroupPolicy, Usage, Verdict
+from shared_scheduler.protocol.messages import Claim, GroupPolicy, Reason, Usage, Verdict
+from shared_scheduler.sim.group_checks import YIELDED
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.workload import FLAVORS, SentRequest, Server, ServerGroup, ServerState, Workload, make_request
@@ -169,6 +171,55 @@ def second_of(world: World) -> SimNode:
 def test_a_member_that_goes_elsewhere_than_a_built_one_is_a_violation(soft: World) -> None:
     answer(soft, go_to(soft, SECOND, second_of(soft)))
     assert violations(soft) == ["soft_affinity"]
+
+
+def yielded(world: World) -> SentRequest:
+    """The second member has yielded to the first one, and no host passed there."""
+    asked = go_to(world, SECOND, second_of(world))
+    scheduler, node = world.schedulers[0], second_of(world)
+    scheduler.ask(asked.request, asked.deadline_s)
+    (state,) = scheduler.core.requests.under_way()
+    state.check.yields = 1
+    attempts = (Attempt(SECOND, node.node, node.host, YIELDED, {}, 1, 1),)
+    assert isinstance(asked.outcome, Answer)
+    asked.outcome = replace(asked.outcome, record=replace(asked.outcome.record, attempts=attempts))
+    return asked
+
+
+def leave_late(world: World, node: SimNode) -> None:
+    """The agent of the node is late for the second member."""
+    (state,) = world.schedulers[0].core.requests.under_way()
+    state.instances[0].late.append(node.node)
+    state.instances[0].out[node.node] = Reason(NO_VERDICT)
+
+
+def claim_again(world: World, number: int, node: SimNode) -> None:
+    """The scheduler claims a node for the second member."""
+    world.schedulers[0].core.table.assume(node.node, f"claim-{number}", SECOND, {}, Usage())
+
+
+def test_a_host_that_was_passed_over_after_a_yield_because_its_agent_was_late_before_is_a_violation(
+    soft: World,
+) -> None:
+    # given a member that has left the host of the other one, because the agent was late, and yields to it
+    asked = yielded(soft)
+    leave_late(soft, node_of(soft))
+    # when it goes elsewhere without a claim for that host
+    claim_again(soft, 2, second_of(soft))
+    answer(soft, asked)
+    assert violations(soft) == ["soft_affinity"]
+
+
+def test_a_host_that_was_claimed_after_a_yield_was_tried_although_its_agent_was_late(soft: World) -> None:
+    # given a member that has yielded, and found no room beside the other one
+    asked = yielded(soft)
+    # when that host has room after all, and is claimed, and its agent is late
+    claim_again(soft, 2, node_of(soft))
+    leave_late(soft, node_of(soft))
+    # then the next host is right
+    claim_again(soft, 3, second_of(soft))
+    answer(soft, asked)
+    assert violations(soft) == []
 
 
 def test_a_member_that_begins_to_leave_is_nowhere(soft: World) -> None:
