@@ -96,17 +96,18 @@ class GroupChecks:
     def _left_out(self, scheduler: SimScheduler, server: Server, claimed: str) -> frozenset[str]:
         """The nodes beside other members that a scheduler, which has yielded, may still try but does not.
 
-        That a late agent was left before the yield is no reason to leave it out."""
+        That a late agent was left before the yield is no reason to leave it out.  A node that was claimed since then
+        was tried, also if no node beside the others passed at first, and the request goes where it can."""
         key = scheduler.name, server.uuid
         for state in scheduler.core.requests.under_way():
             for instance in state.instances:
                 if instance.consumer != server.uuid or not state.check.yields:
                     continue
                 went, late = self._went.setdefault(key, set()), frozenset(instance.late)
+                went.add(claimed)
                 if not state.prefers_hosts:
                     beside = self._beside.get(key, frozenset()) | late
                     return beside - went - (instance.out.keys() - late)
-                went.add(claimed)
         return frozenset()
 
     def agent_forgot(self, node: SimNode, consumers: Iterable[str]) -> None:
