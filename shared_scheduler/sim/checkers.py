@@ -334,10 +334,11 @@ class Checkers:
 
         Only while an agent is not ready, and reports this, they may be missing: its node is not selected then.  And as
         long as the row is of a run that the agent has forgotten, because a late message of that run came to a scheduler
-        that has known no earlier one (``protocol/window.py``): the agent refuses what is decided on that row.
+        that has known no earlier one (``protocol/window.py``), also when the agent has exceeded it, but was not heard
+        yet: the agent refuses what is decided on that row.
         """
-        view, newest = scheduler.core.table.view(node), self.newest_of(node)
-        is_of_forgotten_run = newest is not None and scheduler.core.table.version(node).epoch > newest.epoch
+        view, published = scheduler.core.table.view(node), self.published(node)
+        is_of_forgotten_run = published is not None and scheduler.core.table.version(node).epoch in published.forgotten
         if view.leaves.get(AGENT_READY) is False or is_of_forgotten_run:
             return
         promised = self._promised.get((scheduler.name, node), {})

@@ -22,6 +22,8 @@ class Published:
     def __init__(self) -> None:
         self.version = Version(0, 0)
         self.digest = 0
+        #: epochs of runs that the agent has forgotten: it went on in a lesser one
+        self.forgotten: set[int] = set()
         self._parts: dict[tuple[str, str], int] = {}
         self._digests: FIFOCache[Version, int] = FIFOCache(VERSIONS_MAX)
 
@@ -29,7 +31,7 @@ class Published:
         """Apply an increment.  Returns False if it is neither the next one nor a repetition."""
         version = Version(increment.epoch, increment.sequence)
         if increment.epoch != self.version.epoch:
-            self._begin()
+            self._begin(increment.epoch)
         elif version <= self.version:
             return True
         elif increment.sequence != self.version.sequence + 1:
@@ -41,13 +43,15 @@ class Published:
         """Apply a snapshot.  Returns False if its digest is not that of its content or of the messages before it."""
         version = Version(snapshot.epoch, snapshot.sequence)
         if version.epoch != self.version.epoch or version > self.version:
-            self._begin()  # it covers increments that were never sent by themselves
+            self._begin(version.epoch)  # it covers increments that were never sent by themselves
             self._take_all(snapshot, version)
         known = self._digests.get(version)
         return known is None or known == told_digest(snapshot)
 
-    def _begin(self) -> None:
-        """A new epoch: usually a greater one, a lesser one if the agent lost its state."""
+    def _begin(self, epoch: int) -> None:
+        """Begin anew, usually in a greater epoch, in a lesser one if the agent lost its state."""
+        if epoch < self.version.epoch:
+            self.forgotten.add(self.version.epoch)
         self.digest = 0
         self._parts.clear()
 
