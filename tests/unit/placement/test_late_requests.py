@@ -225,6 +225,25 @@ def test_a_loser_leaves_what_the_winner_wrote_again(
     assert holds(world, effect)
 
 
+def test_a_winner_whose_write_got_no_answer_keeps_what_a_loser_has_written(
+    world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter
+) -> None:
+    # given one request that two schedulers got, and the loser has created the consumer
+    effect = intent(world.provider())
+    loser = other_writer.write(replace(effect, claim_id="of-the-loser"))
+
+    # and the write of the winner gets no answer, and is not carried out
+    world.http.faults = [Held()]
+    assert allocation_writer.write(effect).code is WriteCode.WRITTEN
+
+    # when the loser finds no host for another server of the request, and cleans up before its deadline
+    gone = other_writer.delete(replace(undo(effect), generation=loser.generation))
+
+    # then the allocations stay: the winner answers with them
+    assert gone.left_alone
+    assert holds(world, effect)
+
+
 def test_a_loser_whose_write_got_no_answer_does_not_take_the_winners_for_its_own(
     world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter, clock: Clock
 ) -> None:
