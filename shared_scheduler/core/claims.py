@@ -37,8 +37,8 @@ WRITING    result unknown                           DELETING     delete (it may 
 WRITING    no answer long after its deadline        DELETING     delete; the writer has lost it
 WRITTEN    kept (request answered)                  CONFIRMED    confirm; check later that the node reports it
 WRITTEN    cancelled                                DELETING     delete
-DELETING   another scheduler has written the same,  DELETING     report DELETED to the request; delete when Nova
-           before this one                                       can tell whether the server needs it
+DELETING   another scheduler may have written the   DELETING     report DELETED to the request; delete when Nova
+           same, before this one                                 can tell whether the server needs it
 DELETING   deleted                                  DELETED      forget; cast Release
 DELETING   deleted, or nothing is written, but a    DELETING     report DELETED to the request; delete again
            write without an answer may be carried                when it cannot arrive any more

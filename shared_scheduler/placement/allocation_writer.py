@@ -103,6 +103,7 @@ class _Course:
     merges: int = 0  # with another writer
     adds_nothing: bool = False  # it replaces the same allocations of another scheduler
     unsure: bool = False  # a write without an answer may have been carried out
+    unclear: bool = False  # what stands may have been created by another scheduler, and was written again
     may_arrive: bool = False  # one of them may be carried out later
     sent: int = 0  # how often
     providers: consumer_conflicts.Generations | None = None  # generations before the last write of a new consumer
@@ -297,6 +298,8 @@ class AllocationWriter:
         step = consumer_conflicts.RULES[course.policy][finding]
         if step in _ENDS:
             return self._end(course, _ENDS[step])
+        if step is ConflictAction.MAKE_SURE:
+            return self._make_sure(course, standing)
         course.adds_nothing = finding is ConflictCase.TWIN
         if step is ConflictAction.REPLACE:
             course.next = replace(course.next, generation=standing.generation)
@@ -304,6 +307,15 @@ class AllocationWriter:
             course.next = replace(course.next, generation=None)
         code = self._patience(course, finding)
         return None if code is None else self._end(course, code)
+
+    def _make_sure(self, course: _Course, standing: ConsumerAllocations) -> AllocationWritten | None:
+        """Write once more what another scheduler may have created; without time for that, it counts as written."""
+        created, course.unclear = course.next, True
+        course.next = replace(created, generation=standing.generation)
+        if self._patience(course, ConflictCase.UNCLEAR) is None:
+            return None
+        course.next = replace(created, generation=None)
+        return self._end(course, WriteCode.WRITTEN)
 
     def _merge_foreign(self, course: _Course, standing: ConsumerAllocations) -> bool:
         """Merge with what another writer has added, if the move and the amounts permit it."""
@@ -388,8 +400,9 @@ class AllocationWriter:
         return consumer_conflicts.find_new(standing, wanted, attempts, course.unsure)
 
     def _end(self, course: _Course, code: WriteCode) -> AllocationWritten:
-        effect, wrote, generation = course.effect, course.next.allocations, course.generation
-        before = course.base
+        effect, wrote, before = course.effect, course.next.allocations, course.base
+        is_known = code is WriteCode.WRITTEN or not course.unclear  # which of its writes was carried out last
+        generation = course.generation if is_known else None
         detail = "" if code is WriteCode.WRITTEN else "Placement did not answer"
         if code is WriteCode.WRITTEN:
             self._settled(effect.consumer)

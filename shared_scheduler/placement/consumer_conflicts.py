@@ -28,9 +28,13 @@ scheduler may still delete it.  Writing it again with its generation makes it ou
 scheduler deletes only the generation that its own write has made (``generation_after``).  If a message queue that fails
 over delivers one request to two schedulers, both may answer with the same allocation, and the caller hears the first.
 So what has replaced a twin is deleted only after the time of the request, if Nova shows that it is not needed
-(``core/claims.py``).  An earlier attempt is recognised by its generation as well.  If both schedulers have created the
-consumer with the same allocations, one without an answer, Placement does not show whose they are.  Nova does, if it is
-a new server: once the other scheduler has answered, the server is in a cell.
+(``core/claims.py``).  An earlier attempt is recognised by its generation as well.
+
+If a write of a new consumer got no answer, and its allocations stand in the first generation, Placement does not show
+who has created them: they are *unclear*.  A scheduler that needs them writes them once more, as it does those of a
+twin, so that a twin that fails does not delete them.  If there is no time for that, as after the time-out of a write,
+they count as its own.  A scheduler that does not need them any more asks Nova about a new server: once the other one
+has answered, the server is in a cell.
 
 An *orphan* is a consumer record of generation 0 without allocations: Placement commits the record before the
 allocations, and was interrupted in between, or has refused the call because a provider does not exist (it then leaves
@@ -63,6 +67,8 @@ from shared_scheduler.protocol.messages import Allocations
 ORPHAN_AFTER_S = 2.0
 #: Waits before a write is sent again after a conflict.
 CONFLICT_BACKOFF = Backoff(0.02, 0.5, least=0.5)
+#: The generation of a consumer after the write that has created it.
+CREATED = 1
 
 
 #: Provider to its generation; None: there is no such provider.
@@ -87,6 +93,7 @@ class ConflictCase(StrEnum):
     UNCHANGED = "unchanged"  # merge: the same as read before
     OWN_ATTEMPT = "own_attempt"
     TWIN = "twin"  # as wanted, but not written by this scheduler
+    UNCLEAR = "unclear"  # as wanted, and created by a write of this scheduler without an answer or by a twin
     FOREIGN = "foreign"
 
 
@@ -96,6 +103,7 @@ class ConflictAction(StrEnum):
     DONE = "done"  # the allocations are as wanted (or deleted): an answer was lost
     AGAIN = "again"  # the consumer is as expected, so a race for a provider was lost
     REPLACE = "replace"  # ours, or becomes ours: write with its generation
+    MAKE_SURE = "make_sure"  # the same, but done if there is no time to write
     REFUSE = "refuse"  # another writer's: unchanged, a hard error
 
 
@@ -105,6 +113,7 @@ RULES: Mapping[ConsumerPolicy, Mapping[ConflictCase, ConflictAction]] = {
         ConflictCase.NOTHING: ConflictAction.AGAIN,
         ConflictCase.OWN_ATTEMPT: ConflictAction.REPLACE,
         ConflictCase.TWIN: ConflictAction.REPLACE,
+        ConflictCase.UNCLEAR: ConflictAction.MAKE_SURE,
         ConflictCase.FOREIGN: ConflictAction.REFUSE,
     },
     ConsumerPolicy.MERGE: {
@@ -163,6 +172,8 @@ def find_new(
     if (standing.project_id, standing.user_id) != (wanted.project_id, wanted.user_id):
         return ConflictCase.FOREIGN
     if same_allocations(standing.allocations, wanted.allocations):
+        if unsure and standing.generation == CREATED:
+            return ConflictCase.UNCLEAR
         ours = unsure and is_of(standing, wanted.generation)
         return ConflictCase.AS_WANTED if ours else ConflictCase.TWIN
     mine = own_attempt(standing, (attempt for attempt in attempts if not attempt.before))
@@ -243,7 +254,7 @@ def is_of(standing: ConsumerAllocations, generation: int | None) -> bool:
 
 def generation_after(sent: int | None) -> int:
     """The generation of a consumer after a write with ``sent``; a new one begins with 1."""
-    return 1 if sent is None else sent + 1
+    return CREATED if sent is None else sent + 1
 
 
 def is_consumers(before: Generations | None, after: Generations | None) -> bool:

@@ -62,6 +62,7 @@ class LoneWrite:
     base: Allocations = field(default_factory=dict)  # what remains if the write is taken back
     merges: int = 0
     unsure: bool = False  # a write without an answer may have been carried out
+    unclear: bool = False  # another scheduler may have created what stands, which was written again
     may_arrive: bool = False  # one of them may be carried out later
     answered: bool = False  # the last one
     detail: str = ""
@@ -74,9 +75,9 @@ class LoneWrite:
         self.patience = ConflictPatience(self.effect.deadline_s)
 
     @property
-    def made(self) -> int:
-        """The generation of the consumer after the write."""
-        return consumer_conflicts.generation_after(self.generation)
+    def made(self) -> int | None:
+        """The generation of the consumer after the write.  None: not known."""
+        return None if self.unclear else consumer_conflicts.generation_after(self.generation)
 
     def replied(self, reply: CallReply) -> None:
         """Note an answer."""
@@ -116,11 +117,21 @@ class LoneWrite:
         action = consumer_conflicts.RULES[policy][finding]
         if action in _ENDS:
             return _ENDS[action]
+        if action is ConflictAction.MAKE_SURE:
+            return self._make_sure(standing, now, record)
         if action is ConflictAction.REPLACE:
             self.generation = standing.generation
         elif finding is ConflictCase.NOTHING and self.generation != ORPHAN:
             self.generation = None
         return self._next(self.patience.after(finding, now, self.answered, record))
+
+    def _make_sure(self, standing: ConsumerAllocations, now: float, record: OwnRecord) -> WriteCode | None:
+        """Write once more what another scheduler may have created; without time for that, it counts as written."""
+        self.unclear, self.generation = True, standing.generation
+        if self._next(self.patience.after(ConflictCase.UNCLEAR, now, self.answered, record)) is None:
+            return None
+        self.generation = None
+        return WriteCode.WRITTEN
 
     def _find(self, standing: ConsumerAllocations, attempts: Sequence[WriteAttempt]) -> ConflictCase:
         if self.before is not None:

@@ -179,6 +179,7 @@ class SimWriters:
             self._queue.done(job)
             if not left:
                 done()
+            lone.unclear &= code is not ev.WriteCode.WRITTEN
             if lone.unsure and code is not ev.WriteCode.WRITTEN:
                 self._doubt(lone)
             self._lone.ended(lone, code)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
+import requests
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import WriteCode
@@ -17,6 +18,7 @@ from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement.in_doubt_writes import CHECKS_AFTER_S
 from shared_scheduler.placement.reconciler import without_nova
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from tests.unit.placement.real_placement import (
     Clock,
     Fault,
@@ -97,8 +99,52 @@ def test_a_lost_reply_is_recognised_by_the_allocations(world: World, allocation_
     effect = intent(world.provider())
     world.http.calls.clear()
     world.http.faults = [lost_reply]
-    assert allocation_writer.write(effect).code is WriteCode.WRITTEN
+    answer = allocation_writer.write(effect)
+    assert (answer.code, answer.generation) == (WriteCode.WRITTEN, 2)
+    # it is written once more, because another scheduler may have written the same, and may delete it
+    assert [method for method, _ in world.http.calls] == ["PUT", "GET", "PUT"]
+
+
+def timed_out(clock: Clock, effect: WriteAllocation) -> Fault:
+    """The write is carried out, and its answer does not come in time."""
+
+    def fault(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
+        clock.now = effect.deadline_s
+        return lost_reply(method, path, go)
+
+    return fault
+
+
+def test_a_lost_reply_at_the_deadline_costs_only_a_read(
+    world: World, allocation_writer: AllocationWriter, clock: Clock
+) -> None:
+    effect = intent(world.provider())
+    world.http.calls.clear()
+    world.http.faults = [timed_out(clock, effect)]
+    answer = allocation_writer.write(effect)
+    assert (answer.code, answer.generation) == (WriteCode.WRITTEN, 1)
     assert [method for method, _ in world.http.calls] == ["PUT", "GET"]
+
+
+@pytest.mark.parametrize("again", [lost_reply, never_sent])
+def test_allocations_that_were_written_twice_without_an_answer_are_deleted(
+    world: World, allocation_writer: AllocationWriter, clock: Clock, again: Fault
+) -> None:
+    # given a write whose reply is lost, and which is sent once more, perhaps in vain, when Placement goes away
+    node = world.provider()
+    effect = intent(node)
+    world.http.faults = [lost_reply, carried_out, again, *[never_sent] * 1000]
+    answer = allocation_writer.write(effect)
+    assert answer.code is WriteCode.UNREACHABLE
+    world.http.faults = []
+
+    # when it is deleted, as soon as none of its writes can arrive any more
+    clock.now += CARRIED_OUT_WITHIN_S
+    gone = allocation_writer.delete(replace(undo(effect), generation=answer.generation)).gone
+
+    # then nothing stays, whichever of the two was carried out last
+    assert gone
+    assert world.used(node) == 0
 
 
 def test_the_same_intent_sent_twice_is_written_once(world: World, allocation_writer: AllocationWriter) -> None:

@@ -56,15 +56,17 @@ def test_added_amounts_are_found_again(standing: dict[str, dict[str, int]]) -> N
     assert consumer_conflicts.holds(standing, standing) is bool(standing)
 
 
-def held(allocations: dict[str, dict[str, int]], owner: str = "us") -> ConsumerAllocations:
-    """By one project's consumer that was written once."""
-    return ConsumerAllocations(allocations, 1, owner, owner)
+def held(allocations: dict[str, dict[str, int]], owner: str = "us", times: int = 1) -> ConsumerAllocations:
+    """By one project's consumer that was written so often."""
+    return ConsumerAllocations(allocations, times, owner, owner)
 
 
 def test_new() -> None:
     wanted = held(TARGET)
     assert consumer_conflicts.find_new(ConsumerAllocations(), wanted) is ConflictCase.NOTHING
-    assert consumer_conflicts.find_new(held(TARGET), wanted) is ConflictCase.AS_WANTED
+    assert consumer_conflicts.find_new(held(TARGET), wanted) is ConflictCase.UNCLEAR
+    assert consumer_conflicts.find_new(held(TARGET, times=2), held(TARGET, times=2)) is ConflictCase.AS_WANTED
+    assert consumer_conflicts.find_new(held(TARGET, times=2), wanted) is ConflictCase.TWIN
     assert consumer_conflicts.find_new(held(TARGET), wanted, unsure=False) is ConflictCase.TWIN
     assert consumer_conflicts.find_new(held(SOURCE), wanted) is ConflictCase.FOREIGN
     assert consumer_conflicts.find_new(held(SOURCE), wanted, (WriteAttempt(SOURCE, {}, 1),)) is ConflictCase.OWN_ATTEMPT
@@ -91,7 +93,7 @@ def test_equal_amounts_of_another_writer_are_not_ours() -> None:
 def test_every_finding_of_a_rule_has_its_step() -> None:
     new, merge = consumer_conflicts.RULES[ConsumerPolicy.NEW], consumer_conflicts.RULES[ConsumerPolicy.MERGE]
     assert set(ConflictCase) - set(new) == {ConflictCase.UNCHANGED}
-    assert set(ConflictCase) - set(merge) == {ConflictCase.NOTHING, ConflictCase.TWIN}
+    assert set(ConflictCase) - set(merge) == {ConflictCase.NOTHING, ConflictCase.TWIN, ConflictCase.UNCLEAR}
     for rule in (new, merge):
         assert rule[ConflictCase.FOREIGN] is ConflictAction.REFUSE
         assert rule[ConflictCase.AS_WANTED] is ConflictAction.DONE

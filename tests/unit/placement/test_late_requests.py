@@ -225,22 +225,27 @@ def test_a_loser_leaves_what_the_winner_wrote_again(
     assert holds(world, effect)
 
 
+@pytest.mark.parametrize("deletes_first", [False, True])
 def test_a_winner_whose_write_got_no_answer_keeps_what_a_loser_has_written(
-    world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter
+    world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter, deletes_first: bool
 ) -> None:
     # given one request that two schedulers got, and the loser has created the consumer
     effect = intent(world.provider())
     loser = other_writer.write(replace(effect, claim_id="of-the-loser"))
+    delete = replace(undo(effect), generation=loser.generation)
 
-    # and the write of the winner gets no answer, and is not carried out
-    world.http.faults = [Held()]
+    # when the write of the winner gets no answer, and is not carried out; and the loser, which finds no host for
+    # another server of the request, cleans up before its deadline: after the answer of the winner, or before
+    def overtaken(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
+        assert other_writer.delete(delete).gone
+        return go()
+
+    world.http.faults = [Held(), carried_out, *[overtaken] * deletes_first]
     assert allocation_writer.write(effect).code is WriteCode.WRITTEN
-
-    # when the loser finds no host for another server of the request, and cleans up before its deadline
-    gone = other_writer.delete(replace(undo(effect), generation=loser.generation))
+    if not deletes_first:
+        assert other_writer.delete(delete).left_alone
 
     # then the allocations stay: the winner answers with them
-    assert gone.left_alone
     assert holds(world, effect)
 
 
