@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from compute_agent.events import MessagesArrived
 from shared_scheduler.core.effects import Fail
 from shared_scheduler.core.events import WriteCode
+from shared_scheduler.protocol.messages import Claim
 from shared_scheduler.sim import rest
 from shared_scheduler.sim.exhibition import DemoPlan
 from shared_scheduler.sim.invariants import AT_REST
@@ -82,6 +84,25 @@ def test_a_world_is_not_checked_while_a_request_is_under_way() -> None:
     heal(world)
     # then it was answered, and its server built, before anything was checked
     assert {asked.outcome is not None for asked in world.users.asked.values()} == {True}
+    assert world.checkers.violations == []
+
+
+def test_a_claim_that_came_after_its_server_is_ended_by_its_agent() -> None:
+    # given a server, and an earlier claim of its node that comes late, while the Release of it was lost
+    world = quiet_world(NOBODY)
+    (server,) = ask_for(world).servers
+    world.run(5.0)
+    node, allocations = world.nodes[server.node], world.placement.consumers[server.uuid]
+    assert node.agent is not None
+    late = Claim(
+        "late", server.node, "scheduler-0.1", server.uuid, allocations, server.usage, seen_epoch=node.agent.epoch
+    )
+    node.feed(MessagesArrived((late,), node.clock.now))
+    assert "late" in node.agent.ledger.pending
+    # when the world comes to rest, and nova-compute has counted the server for some minutes
+    heal(world)
+    # then the agent has ended the claim
+    assert not node.agent.ledger.pending
     assert world.checkers.violations == []
 
 
