@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from compute_agent.agent_settings import AUDITED_AFTER_S
+from compute_agent.claim_ledger import PendingClaim
 from shared_scheduler.core.claims import ClaimState
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.model.resources import same_allocations, sum_amounts
@@ -291,9 +292,8 @@ class Rest:
             self._check("no_lost_records", recorded, ", ".join(allocations), *what)
         for node in self._world.nodes.values():
             if node.agent is not None:
-                held = node.agent.ledger.pending.values()
+                held = [one for one in node.agent.ledger.pending.values() if not self._is_second(node, one)]
                 claims = [one.claim for one in held if not self._is_unnoticed(node.node, one.claim.consumer)]
-                claims = [claim for claim in claims if not self._is_second(node, claim.consumer)]
                 left = [claim.claim_id for claim in claims if not self._is_lost(claim.consumer)]
                 self._check("no_orphans", not left, node.node, "pending:", left)
 
@@ -309,16 +309,17 @@ class Rest:
         server = self._world.owners().get(consumer)  # None: a migration
         return server is not None and self._world.lost_with_scheduler(server)
 
-    def _is_second(self, node: SimNode, consumer: str) -> bool:
-        """Whether two schedulers have got a request for this server, which is on this node: the agent ends the claim
-        that came after the server when no resize can wait for it any more (``compute_agent/claim_ledger.py``)."""
-        server = self._world.owners()[consumer]
-        return bool(server.twins) and server.state is ServerState.LIVES and server.node == node.node
+    def _is_second(self, node: SimNode, held: PendingClaim) -> bool:
+        """Whether this claim came after its server: nova-compute counts the server already.  The agent ends it when no
+        resize can wait for it any more (``compute_agent/claim_ledger.py``)."""
+        server = self._world.owners()[held.claim.consumer]
+        lives_here = server.state is ServerState.LIVES and server.node == node.node
+        return lives_here and "instance" in held.known_as
 
     def _has_second_claim(self, node: SimNode) -> bool:
         """Whether any such claim is pending."""
         pending = node.agent.ledger.pending.values() if node.agent is not None else ()
-        return any(self._is_second(node, held.claim.consumer) for held in pending)
+        return any(self._is_second(node, held) for held in pending)
 
     def _is_unnoticed(self, node: str, consumer: str) -> bool:
         """Whether a move's allocations on this node were taken back by the conductor, which no event tells."""
