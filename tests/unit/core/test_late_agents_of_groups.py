@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.core.planner import HostJudge
 from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.request import Group
 from shared_scheduler.protocol.messages import Claim, Consumer, Hello, Role, Want
 from tests.unit.core.scheduler_driver import (
+    CELL,
     Picky,
     SchedulerDriver,
     claims_in,
@@ -136,6 +138,18 @@ def test_a_member_leaves_a_late_agent_soon_for_a_host_with_as_many_members() -> 
     effects = driver.wait(0.2)
     assert releases_in(effects) == [claim.claim_id]
     assert {one.node for one in claims_in(effects)} == {"node-2", "node-3"} - {claim.node}
+
+
+def test_a_member_leaves_a_node_that_was_removed_before_its_agent_answered() -> None:
+    # given a claim of one of two nodes with members
+    driver = with_members_on("node-2", "node-3")
+    claim = ask_for_member(driver, "soft-affinity")
+    # when the node is removed from the cloud
+    driver.give(ev.NodesGone(CELL, frozenset({claim.node})))
+    # then another one is claimed as soon as the agent is late
+    effects = driver.wait(0.2)
+    assert releases_in(effects) == [claim.claim_id]
+    assert [one.node != claim.node for one in claims_in(effects)] == [True]
 
 
 def test_a_member_that_shall_be_apart_waits_if_every_other_host_has_one() -> None:
