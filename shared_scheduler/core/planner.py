@@ -240,6 +240,8 @@ class Planner:
         other = next(self._walk(state, request, decision, instance), None)
         if other is None:
             return OtherHost.NONE
+        if chosen not in self._table:  # it was removed from the cloud
+            return OtherHost.ALIKE
         alike = self._soft_members(request, instance, other) == self._soft_members(request, instance, chosen)
         return OtherHost.ALIKE if alike else OtherHost.OF_OTHER_MEMBERS
 
