@@ -219,7 +219,7 @@ def test_a_cell_that_answers_long_after_the_start_does_not_bring_back_what_was_r
 def test_a_cell_is_read_on_another_connection_when_a_read_of_it_hangs(
     nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared_scheduler.sync.state_sync.OPENED_AGAIN_AFTER_S", 0.3, raising=False)
+    monkeypatch.setattr("shared_scheduler.sync.state_sync.OPENED_AGAIN_AFTER_S", 0.3)
     nova.compute("cmp-1", world.provider())
     answer, opened = threading.Event(), list[CellDatabase]()
 
@@ -235,6 +235,34 @@ def test_a_cell_is_read_on_another_connection_when_a_read_of_it_hangs(
     # when it is polled
     service.sync.use((service.here,))
     # then its services are read
+    try:
+        assert [one.host for one in service.wait_for(ServicesRead).services] == ["cmp-1"]
+    finally:
+        answer.set()
+    service.sync.stop()
+
+
+def test_a_cell_that_hangs_is_opened_again_while_the_api_database_hangs_too(
+    nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared_scheduler.sync.state_sync.OPENED_AGAIN_AFTER_S", 0.3)
+    nova.compute("cmp-1", world.provider())
+    answer, opened, api = threading.Event(), list[CellDatabase](), nova.api()
+
+    # given an API database, and a connection to a cell, whose queries are never answered
+    def open_cell(cell: Cell) -> CellDatabase:
+        database = nova.open_cell(cell)
+        if not opened:
+            monkeypatch.setattr(database, "services", lambda: answer.wait() and ())
+        opened.append(database)
+        return database
+
+    monkeypatch.setattr(api, "aggregates", lambda: answer.wait() and ())
+    monkeypatch.setattr(nova, "api", lambda: api)
+    service = Service(nova, world, open_cell)
+    # when the cell is polled
+    service.sync.use((service.here,))
+    # then it is read on another connection
     try:
         assert [one.host for one in service.wait_for(ServicesRead).services] == ["cmp-1"]
     finally:
