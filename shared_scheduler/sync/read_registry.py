@@ -118,9 +118,10 @@ MAX_AGE_S = 0.02
 #: Groups of threads that read.  Each cell has two more: one with one thread, and one for its nodes; ``NODES`` is for
 #: nodes whose cell is not known, and has as many threads, and some more while theirs hang.  A source that does not
 #: answer delays only its own lane.  A question over the whole cloud (0.35 ms of Placement for each fitting host) never
-#: delays the fast ones.
+#: delays the fast ones.  ``OWN`` waits for no database and not for Placement.
 API, PLACEMENT, NODES, ORPHANS, QUESTIONS, WIDE = "api", "placement", "nodes", "orphans", "questions", "fitting"
-LANES = {API: 1, PLACEMENT: 1, NODES: 2, ORPHANS: 1, QUESTIONS: 2, WIDE: 1}
+OWN = "own"
+LANES = {API: 1, PLACEMENT: 1, NODES: 2, ORPHANS: 1, QUESTIONS: 2, WIDE: 1, OWN: 1}
 
 START, CELLS, FILL = "start", "cells", "fill"
 SERVICES, ALL_SERVICES, SELECTED, NODE_LIST = "services", "all services", "selected services", "node list"
@@ -203,7 +204,7 @@ SOURCES = (
     ),
     Source(
         COUNTERS, "what the core has counted, for warnings in the log; cells whose reads hang, which are opened again",
-        ReadFrom.SCHEDULER, ReadKey.CLOUD, "nothing", 10.0, lane=API,
+        ReadFrom.SCHEDULER, ReadKey.CLOUD, "nothing", 10.0, lane=OWN,
     ),
     Source(
         CANDIDATES, "allocation candidates of one host, where a request cannot be answered from memory",
