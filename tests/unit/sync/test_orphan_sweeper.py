@@ -14,6 +14,7 @@ import pytest
 import requests
 
 from shared_scheduler.core.events import NodeContradicted
+from shared_scheduler.sync import orphan_sweeper
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.orphan_sweeper import AGAIN_S, CHECKS_A_SWEEP, OrphanSweeper, Share
 from tests.unit.placement.conftest import placement_app, world
@@ -86,6 +87,31 @@ def test_a_cell_that_hangs_does_not_keep_the_servers_of_others(site: Site, monke
     server, answer = site.server("cell0"), threading.Event()
     site.take(server, site.world.provider())
     monkeypatch.setattr(site.cells[0], "offloaded", lambda *_: answer.wait() and ())
+
+    def sweep() -> None:
+        with contextlib.suppress(DatabaseError):
+            site.sweep()
+
+    # when
+    sweeping = threading.Thread(target=sweep, daemon=True)
+    sweeping.start()
+    sweeping.join(30.0)
+    # then
+    held = site.holds(server)
+    answer.set()
+    assert not held
+
+
+def test_an_api_database_that_hangs_does_not_keep_the_servers_of_cells(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a shelved server whose unshelve was given up, and an API database that accepts queries and does not answer
+    monkeypatch.setattr(orphan_sweeper, "READ_WITHIN_S", 0.1, raising=False)
+    server, answer, api = site.shelved(), threading.Event(), site.nova.api()
+    site.take(server, site.world.provider())
+    monkeypatch.setattr(api, "buried", lambda *_: answer.wait() and ())
+    monkeypatch.setattr(site.nova, "api", lambda: api)
+    site.sut = site.scheduler(Share(0, 1))
 
     def sweep() -> None:
         with contextlib.suppress(DatabaseError):
