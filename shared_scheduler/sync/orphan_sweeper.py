@@ -43,8 +43,8 @@ LISTED_MAX = 2_000
 #: Time between the two checks of a server; a write takes less than this (the time limit of its request).
 AGAIN_S = 120.0
 CHECKS = 2
-#: Time for which a sweep waits for the database of a cell.
-CELL_READ_WITHIN_S = 10.0
+#: Time for which a sweep waits for each database.
+READ_WITHIN_S = 10.0
 CHECKS_A_SWEEP = 40
 
 
@@ -93,7 +93,7 @@ class OrphanSweeper:
         self._share = share
         self._checked: dict[_Suspect, _Checked] = {}
         self._outage: DatabaseError | None = None
-        self._reads = BoundedReads(CELL_READ_WITHIN_S)
+        self._reads = BoundedReads(READ_WITHIN_S)
 
     def sweep(self) -> Iterator[NodeContradicted]:
         """Check the next servers; yields the nodes on which an allocation was deleted.
@@ -102,8 +102,7 @@ class OrphanSweeper:
         :raises PlacementError: when Placement does not answer
         """
         self._outage = None
-        known = self._checked
-        places = dict(self._suspects())
+        known, places = self._checked, dict(self._suspects())
         self._checked = {suspect: known.get(suspect, _Checked()) for suspect in places}
         for suspect in self._due(places)[:CHECKS_A_SWEEP]:
             yield from self._check(suspect)
@@ -119,8 +118,7 @@ class OrphanSweeper:
 
     def _suspects(self) -> Iterator[tuple[_Suspect, int]]:
         """Each suspect with its position in its source, the oldest first."""
-        buried = self._api.buried(SWEEP_BACK, LISTED_MAX)
-        yield from zip(map(_Suspect, reversed(buried)), count(), strict=False)
+        yield from zip(self._buried(), count(), strict=False)
         for cell in self._cells():
             try:
                 found = self._offloaded(cell, LISTED_MAX)
@@ -129,6 +127,15 @@ class OrphanSweeper:
                 continue
             own = (_Suspect(server, changed_at, cell) for server, changed_at in reversed(found))
             yield from zip(own, count(), strict=False)
+
+    def _buried(self) -> list[_Suspect]:
+        """The suspects in cell 0; those that are known if the API database cannot be read, or does not answer soon."""
+        try:
+            found = self._reads.read("the API database", lambda: self._api.buried(SWEEP_BACK, LISTED_MAX))
+        except DatabaseError as error:
+            self._outage = error
+            return [suspect for suspect in self._checked if suspect.cell is None]
+        return list(map(_Suspect, reversed(found)))
 
     def _offloaded(self, cell: CellDatabase, limit: int, server: str | None = None) -> Sequence[tuple[str, datetime]]:
         """:raises DatabaseError: when the cell cannot be read, or does not answer soon: the others are checked first"""

@@ -368,7 +368,7 @@ SENTENCES = {
         f"a read that has taken {revalidator.MAX_WAIT_S:g} s",
         f"where a server is (see below) waits for {bounded_reads.ANSWERS_WITHIN_S:g} s",
         f"and labels wait for {state_sync.QUESTION_READ_WITHIN_S:.0f} s for each database",
-        f"search for orphans for {orphan_sweeper.CELL_READ_WITHIN_S:.0f} s for each cell",
+        f"search for orphans for {orphan_sweeper.READ_WITHIN_S:.0f} s for each",
         f"While {WORDS[bounded_reads.HANGING_MAX]} reads of one of these kinds hang",
         f"at most {WORDS[revalidator.HANGING_MAX]} such threads",
     ),

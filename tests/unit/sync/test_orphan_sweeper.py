@@ -16,7 +16,7 @@ import requests
 from shared_scheduler.core.events import NodeContradicted
 from shared_scheduler.sync import orphan_sweeper
 from shared_scheduler.sync.databases import DatabaseError
-from shared_scheduler.sync.orphan_sweeper import AGAIN_S, CHECKS_A_SWEEP, OrphanSweeper, Share
+from shared_scheduler.sync.orphan_sweeper import AGAIN_S, CHECKS, CHECKS_A_SWEEP, OrphanSweeper, Share
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World
 from tests.unit.sync.nova_databases import NovaDatabases
@@ -106,7 +106,7 @@ def test_an_api_database_that_hangs_does_not_keep_the_servers_of_cells(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given a shelved server whose unshelve was given up, and an API database that accepts queries and does not answer
-    monkeypatch.setattr(orphan_sweeper, "READ_WITHIN_S", 0.1, raising=False)
+    monkeypatch.setattr(orphan_sweeper, "READ_WITHIN_S", 0.1)
     server, answer, api = site.shelved(), threading.Event(), site.nova.api()
     site.take(server, site.world.provider())
     monkeypatch.setattr(api, "buried", lambda *_: answer.wait() and ())
@@ -125,6 +125,31 @@ def test_an_api_database_that_hangs_does_not_keep_the_servers_of_cells(
     held = site.holds(server)
     answer.set()
     assert not held
+
+
+def test_servers_that_were_checked_are_not_checked_again_after_an_outage(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a server in cell 0 that was checked twice
+    server, api = site.server("cell0"), site.nova.api()
+    monkeypatch.setattr(site.nova, "api", lambda: api)
+    site.sut = site.scheduler(Share(0, 1))
+    for _ in range(CHECKS):
+        site.sweep()
+        site.wait(AGAIN_S)
+    asked = site.asked(server)
+
+    def away(*_: object) -> None:
+        raise DatabaseError("the API database is away")
+
+    # when the API database cannot be read for a while
+    with monkeypatch.context() as outage:
+        outage.setattr(api, "buried", away)
+        with pytest.raises(DatabaseError):
+            site.sweep()
+    site.sweep()
+    # then Placement is not asked about the server again
+    assert site.asked(server) == asked
 
 
 def test_a_clock_that_was_fast_when_a_server_was_given_up_does_not_hide_other_servers(site: Site) -> None:
