@@ -187,6 +187,31 @@ def test_a_cell_that_hangs_holds_up_one_decision_and_not_one_for_each_of_its_sou
     assert not hung
 
 
+def test_a_decision_goes_on_without_a_read_that_hangs_although_it_has_begun_it() -> None:
+    answer = threading.Event()
+
+    # given two cells, one of which accepts queries and does not answer them
+    def read(key: Key, _: float) -> Iterator[Event]:
+        if key == ("cell-1",):
+            answer.wait()
+        yield found()
+
+    sut = Revalidator(lambda event: None, max_wait_s=0.05)
+    sut.provide({SERVICES: read})
+    for cell in ("cell-1", "cell-2"):
+        sut.add_cell(cell)
+    # when a decision reads both itself
+    wanted = [(SERVICES, ("cell-1",)), (SERVICES, ("cell-2",))]
+    deciding = threading.Thread(target=sut.wait_for, args=(wanted, 0.0), daemon=True)
+    deciding.start()
+    deciding.join(WAIT_S / 2)
+    # then it does not wait until the query ends
+    waits = deciding.is_alive()
+    answer.set()
+    deciding.join(WAIT_S)
+    assert not waits
+
+
 # -- nothing is missed -----------------------------------------------------------------------------
 
 
