@@ -5,12 +5,13 @@
   which begins after the request; a caller that waits may accept a read that began shortly before.
 - Reads are polled at jittered intervals after the newest read, regardless of its cause.
 - A failed read is repeated after a full-jitter wait that doubles.  Until it succeeds no caller waits for it, or for
-  other reads of the same authority (``sync.authorities``), so an outage delays one request by a time-out, not every
-  request.  It is logged once a minute.
+  other reads of the same authority (``sync.authorities``), so an outage delays a few requests, not every one.  It is
+  logged once a minute.
 - Each authority and each cell has a lane of threads, so one that does not answer does not delay the others.  A cell has
   a second one for its nodes, so that many of them do not delay its polls.  A search of a node in all cells that hangs
-  gives its turn to another thread.  A thread that has to wait for a key reads it itself if no thread does; a decision
-  then waits for no thread switch.
+  gives its turn to another thread.
+- A caller that has to wait for a key that no thread reads has it read at once by a thread of its own, behind which no
+  other read waits.  It waits for that read as long as for one of a lane, and then goes on with what was read last.
 
 A read is a function that takes the key and the time at which it began, and yields events for the core and requests
 for further reads.  If it fails, the events that it yielded before stay valid.
@@ -22,6 +23,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -29,6 +31,7 @@ from shared_scheduler.core.events import Event
 from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.sync import cost
 from shared_scheduler.sync.authorities import Authorities
+from shared_scheduler.sync.bounded_reads import begin
 from shared_scheduler.sync.cost import Cost
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import Flight, Key, Place, ReadRequest, authority_of, nodes_authority_of
@@ -40,8 +43,8 @@ LOG = logging.getLogger(__name__)
 
 #: The maximum number of keys of all sources that wait to be read.
 MAX_WAITING = 50_000
-#: A caller does not wait for a read that has been in flight for this time, because its source does not answer.  A
-#: caller that has waited for this time begins no more reads.
+#: A caller does not wait for a read that has been in flight for this time, also if it has begun it itself, because its
+#: source does not answer.  A caller that has waited for this time begins no more reads.
 MAX_WAIT_S = 3.0
 #: Searches of nodes that hang and whose threads are replaced; each may hold a connection to the database.
 HANGING_MAX = 8
@@ -129,7 +132,7 @@ class Revalidator:
 
     def stop_polls(self) -> None:
         """End all threads except those that answer questions; waits for reads in flight as long as a decision would.
-        Callers that wait for a read then carry it out themselves.  Idempotent.
+        What callers wait for is read by threads of their own then.  Idempotent.
         """
         polling = [lane for name, lane in list(self._lanes.items()) if name not in (QUESTIONS, WIDE)]
         self._end_lanes(polling, self._max_wait_s)
@@ -200,17 +203,18 @@ class Revalidator:
         with self._lock:
             self._costs[source].add(spent)
 
-    def wait_for(self, places: Iterable[Place], max_age_s: float) -> frozenset[Place]:
+    def wait_for(self, places: Iterable[Place], max_age_s: float, *, bounded: bool = True) -> frozenset[Place]:
         """Return when each place has been read by a read that began after the call, or at most ``max_age_s`` before it.
 
         Does not wait for a place whose last read failed or whose read in flight takes too long.  Returns the reads that
-        these reads have requested.
+        these reads have requested.  ``bounded`` False: the calling thread is there for these reads; it carries them out
+        without another thread, and may be kept by one that hangs.
         """
         with self._lock:
             now = self._clock()
             there = [flight for place in places if (flight := self._flights.get(place)) is not None]
             wanted = {each: each.wanted(now, max_age_s) for each in there if self._may_answer(each, now)}
-        self._wait_until_read(wanted)
+        self._wait_until_read(wanted, self._run_within_bound if bounded else self._run)
         return frozenset(place for flight in wanted for place in flight.requested)
 
     def wait_for_requested(self, places: Iterable[Place]) -> None:
@@ -221,22 +225,32 @@ class Revalidator:
             now = self._clock()
             there = [flight for place in places if (flight := self._flights.get(place)) is not None]
             wanted = {each: each.pending(now) for each in there if self._may_answer(each, now)}
-        self._wait_until_read(wanted)
+        self._wait_until_read(wanted, self._run_within_bound)
 
-    def _wait_until_read(self, wanted: Mapping[Flight, int]) -> None:
+    def _wait_until_read(self, wanted: Mapping[Flight, int], run: Callable[[Flight], None]) -> None:
         left = {flight: number for flight, number in wanted.items() if flight.ended < number}
         if not left:
             return
         with self._lock:
             until_s = self._clock() + self._max_wait_s
-            for flight in list(left)[1:]:  # this thread begins with the first one, the lanes with the others
+            for flight in list(left)[1:]:  # the caller begins with the first one, the lanes with the others
                 if self._flights.get(flight.place) is flight:  # otherwise its cell was removed
                     self._lane(flight).put(flight)
         while (mine := self._next_of(left, until_s)) is not None:
-            self._run(mine)
+            run(mine)
+
+    def _run_within_bound(self, flight: Flight) -> None:
+        """Carry out the read that has begun in a thread of its own, which goes on if it takes too long."""
+        try:
+            read = begin(f"read-{flight.source.name}", self._run, flight)
+        except RuntimeError:  # no thread can be started, and the read has begun
+            self._run(flight)
+            return
+        with suppress(TimeoutError):
+            read.result(self._max_wait_s)
 
     def _next_of(self, left: dict[Flight, int], until_s: float) -> Flight | None:
-        """Begin one of these reads in this thread; None if all places have been read."""
+        """Begin one of these reads, which the caller carries out; None if there is nothing left to wait for."""
         with self._lock:
             while True:
                 now = self._clock()

@@ -106,7 +106,7 @@ class CellChecks:
         cell = self._fleet.cells.get(self._cell)
         if cell is not None:
             cell.select(hosts)
-            self._revalidator.wait_for([(SELECTED, (cell.cell,))], 0.0)
+            self._revalidator.wait_for([(SELECTED, (cell.cell,))], 0.0, bounded=False)
 
 
 class ServiceChecks:

@@ -365,6 +365,7 @@ SENTENCES = {
         f"that has not answered for {bootstrap.ANSWERS_WITHIN_S:.0f} s",
         f"of a cell has taken {state_sync.OPENED_AGAIN_AFTER_S:.0f} s",
         f"at most every {state_sync.OPENED_AGAIN_MOST_S / 60:.0f} minutes",
+        f"delays a few requests by {revalidator.MAX_WAIT_S:g} seconds",
         f"a read that has taken {revalidator.MAX_WAIT_S:g} s",
         f"where a server is (see below) waits for {bounded_reads.ANSWERS_WITHIN_S:g} s",
         f"and labels wait for {state_sync.QUESTION_READ_WITHIN_S:.0f} s for each database",
@@ -378,6 +379,7 @@ SENTENCES = {
         f"more than {write_request.BODY_MAX_BYTES // MIB} MiB or {write_request.CONSUMERS_MAX} consumers",
     ),
     "doc/source/contributor/design.rst": (
+        f"waits for no read longer than {WORDS[round(revalidator.MAX_WAIT_S)]} seconds",
         f"again after {WORDS[round(limits.VERIFY_AGAIN_S / 60)]} minutes, and of at most "
         f"{limits.ALL_COMPARISONS_PER_S:.0f} copies in order a second",
         f"sends it {WORDS[SENT - 1]} times more",

@@ -16,7 +16,7 @@ from hypothesis import given
 
 from shared_scheduler.core.events import AggregatesRead, Event
 from shared_scheduler.placement.connection import PlacementError
-from shared_scheduler.sync import cost
+from shared_scheduler.sync import cost, revalidator
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import Key, ReadRequest
 from shared_scheduler.sync.read_registry import AGGREGATES, CONSUMER, NODE, RETRY_MOST_S, SERVICES, SHARING, SOURCES
@@ -359,14 +359,24 @@ def test_a_read_that_hangs_delays_one_request_and_no_later_one() -> None:
     late = [threading.Thread(target=sut.wait_for, args=([CLOUD], 0.0), daemon=True) for _ in range(3)]
     for thread in late:
         thread.start()
-    for thread in late:
+    for thread in (first, *late):
         thread.join(WAIT_S / 2)
-    # then they go on without it, and who reads still waits
-    assert not any(thread.is_alive() for thread in late)
-    assert first.is_alive() and row(sut, AGGREGATES)["waiting"] == 0
+    # then all go on without it
+    assert not any(thread.is_alive() for thread in (first, *late))
+    assert (row(sut, AGGREGATES)["waiting"], row(sut, AGGREGATES)["in_flight"]) == (0, 1)
     answer.set()
-    first.join(WAIT_S)
-    assert not first.is_alive()
+
+
+def test_a_read_for_which_no_thread_can_be_started_is_carried_out_by_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(revalidator, "begin", no_thread)
+    driver = SchedulerDriver()
+    sut = driver.provide(AGGREGATES)
+    sut.wait_for([CLOUD], 0.0)
+    # then it is not in flight for ever
+    assert len(driver.read_at) == 1 and row(sut, AGGREGATES)["in_flight"] == 0
 
 
 # -- threads ---------------------------------------------------------------------------------------
@@ -413,14 +423,14 @@ def test_a_lane_that_hangs_does_not_hold_up_the_others() -> None:
     sut.stop()
 
 
-def test_when_the_polls_have_ended_a_decision_reads_for_itself_and_questions_are_answered() -> None:
+def test_when_the_polls_have_ended_a_decision_has_it_read_and_questions_are_answered() -> None:
     # given a source that is polled all the time
     quick = [replace(each, poll_s=each.poll_s and 0.001) for each in SOURCES]
-    readers: list[str] = []
+    readers: list[threading.Thread] = []
     answered = threading.Event()
 
     def read(*_: object) -> tuple[()]:
-        readers.append(threading.current_thread().name)
+        readers.append(threading.current_thread())
         return ()
 
     def answer(*_: object) -> tuple[()]:
@@ -440,7 +450,7 @@ def test_when_the_polls_have_ended_a_decision_reads_for_itself_and_questions_are
     assert readers == []
     # but for a decision
     sut.wait_for([CLOUD], 0.0)
-    assert readers == [threading.current_thread().name]
+    assert len(readers) == 1
     # and the core's questions are answered
     sut.request(ReadRequest(CONSUMER, ("server",)))
     assert answered.wait(WAIT_S)
