@@ -16,7 +16,9 @@ from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, Writ
 from shared_scheduler.core.events import AllocationWritten, ServicesRead, WriteCode
 from shared_scheduler.sync import service_checks
 from shared_scheduler.sync.databases import DatabaseError
+from shared_scheduler.sync.read_registry import COUNTERS
 from shared_scheduler.sync.service_checks import ServiceChecks
+from shared_scheduler.sync.state_sync import OPENED_AGAIN_AFTER_S
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World
 from tests.unit.sync.nova_databases import NovaDatabases
@@ -311,3 +313,32 @@ def test_a_database_that_hangs_holds_up_neither_writes_nor_deletes(
     cloud.checks.stop()
     # then all are passed on, by the result of the last poll, while the query is still under way
     assert passed_on == works
+
+
+def test_a_cell_that_was_opened_again_is_checked_while_a_query_of_before_hangs(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a check of which the query is never answered, and the cell opened again therefore
+    monkeypatch.setattr(service_checks, "MAX_WAIT_S", 0.1)
+    asked, answers = threading.Event(), threading.Event()
+
+    def hang(_hosts: object) -> Any:
+        asked.set()
+        answers.wait(WAIT_S)
+        raise DatabaseError("this database was closed")
+
+    monkeypatch.setattr(cloud.site.cell.database, "accepting", hang)
+    cloud.checks.expect("claim-1", cloud.nova.cell_uuid, "cmp-1")
+    assert asked.wait(WAIT_S)
+    cloud.site.now_s += OPENED_AGAIN_AFTER_S
+    cloud.site.sync.revalidator.read(COUNTERS)
+    time.sleep(0.2)  # the query has taken longer than a write waits for it
+    # when a service was disabled after the last poll, and a write for its host comes
+    cloud.nova.change(models.Service, "cmp-2", disabled=True)
+    cloud.expect("claim-2", "cmp-2")
+    cloud.write("cmp-2", "claim-2")
+    refused = cloud.refused()
+    answers.set()
+    cloud.run()
+    # then nothing is written there
+    assert refused == [("claim-2", WriteCode.HOST_CHANGED)]
