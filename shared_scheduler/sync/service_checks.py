@@ -9,7 +9,7 @@ no longer accepts servers, nothing is written, and the core tries the next host.
 
 If the database of a cell does not answer in time, writes continue with the result of its last poll, as every decision
 does then.  Each cell is read in a thread of its own, because a query that hangs may not return for hours; no further
-read of this cell is begun until it does.
+read of this cell is begun until it does, or the cell has been opened again and has another thread.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.core.write_pace import MAX_WAITING
 from shared_scheduler.core.write_queue import Work, Writer, not_carried_out
+from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.read_registry import SELECTED
 from shared_scheduler.sync.revalidator import Revalidator
@@ -51,17 +52,16 @@ class Check:
 
 
 class CellChecks:
-    """The checks of one cell, and the thread that reads its database for them."""
+    """The checks of one cell, until it is opened again, and the thread that reads its database for them."""
 
-    def __init__(self, cell: str, fleet: KnownNodes, revalidator: Revalidator) -> None:
-        self._cell = cell
-        self._fleet = fleet
+    def __init__(self, reads: CellReads, revalidator: Revalidator) -> None:
+        self.reads = reads
         self._revalidator = revalidator
         self._wanted: list[Check] = []
         self._changed = threading.Condition()
         self._began_s: float | None = None  # of the read under way
         self._stopping = False
-        threading.Thread(target=self._work, name=f"service-checks-{cell}", daemon=True).start()
+        threading.Thread(target=self._work, name=f"service-checks-{reads.cell}", daemon=True).start()
 
     def begin(self, host: str) -> Check:
         """Begin to check a host; never blocks.  A database that hangs is not asked: the check is done."""
@@ -86,9 +86,10 @@ class CellChecks:
     def _work(self) -> None:
         while checks := self._take():
             try:
-                self._read({check.host for check in checks})
+                self.reads.select({check.host for check in checks})
+                self._revalidator.wait_for([(SELECTED, (self.reads.cell,))], 0.0, bounded=False)
             except Exception:  # a bug must not keep the cell from being read again
-                LOG.exception("the services of selected hosts of cell %s were not read", self._cell)
+                LOG.exception("the services of selected hosts of cell %s were not read", self.reads.cell)
             for check in checks:
                 check.done.set()
 
@@ -101,12 +102,6 @@ class CellChecks:
             checks, self._wanted = self._wanted, []
             self._began_s = time.monotonic()
         return checks
-
-    def _read(self, hosts: set[str]) -> None:
-        cell = self._fleet.cells.get(self._cell)
-        if cell is not None:
-            cell.select(hosts)
-            self._revalidator.wait_for([(SELECTED, (cell.cell,))], 0.0, bounded=False)
 
 
 class ServiceChecks:
@@ -148,9 +143,16 @@ class ServiceChecks:
         return self._expected[claim_id].done.wait(within_s)
 
     def _begin(self, cell: str, host: str) -> Check:
-        if cell not in self._cells:
-            self._cells[cell] = CellChecks(cell, self._fleet, self._revalidator)
-        return self._cells[cell].begin(host)
+        reads, checks = self._fleet.cells.get(cell), self._cells.get(cell)
+        if reads is None:  # it was removed or disabled
+            check = Check(host)
+            check.done.set()
+            return check
+        if checks is None or checks.reads is not reads:
+            if checks is not None:
+                checks.stop()
+            checks = self._cells[cell] = CellChecks(reads, self._revalidator)
+        return checks.begin(host)
 
     def submit(self, work: Work) -> None:
         """Queue an effect; never blocks.  A write beyond the bound fails at once; a delete, of which each claim has at
