@@ -20,12 +20,14 @@ from shared_scheduler.core.effects import AskConsumer, AskGroup, RefreshNode
 from shared_scheduler.core.events import (
     AggregatesRead,
     ConsumerAnswered,
+    GroupAnswered,
     NodeContradicted,
     NodeRead,
     NodesGone,
     ServicesRead,
     SharingRead,
 )
+from shared_scheduler.sync.bounded_reads import HANGING_MAX
 from shared_scheduler.sync.databases import Cell, CellDatabase
 from shared_scheduler.sync.read_registry import LANES, QUESTIONS, SOURCES
 from shared_scheduler.sync.state_sync import StateSync
@@ -291,6 +293,43 @@ def test_questions_about_groups_in_a_cell_that_hangs_keep_no_other_question_wait
     # then all are answered
     try:
         assert service.wait_for(ConsumerAnswered).consumer == other
+    finally:
+        answer.set()
+    service.sync.stop()
+
+
+def test_a_cell_that_was_opened_again_is_asked_about_groups_while_questions_of_before_hang(
+    nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared_scheduler.sync.state_sync.QUESTION_READ_WITHIN_S", 1.0)
+    server, answer, opened = nova.map_server("cell1"), threading.Event(), list[CellDatabase]()
+    group = nova.group(nova.instance("cmp-1", own=server))
+
+    # given a cell whose database has been replaced elsewhere
+    def open_cell(cell: Cell) -> CellDatabase:
+        database = nova.open_cell(cell)
+        if not opened:
+            monkeypatch.setattr(database, "hosts_of", lambda *_: answer.wait() and {})
+        opened.append(database)
+        return database
+
+    service = Service(nova, world, open_cell, sources=SOURCES)
+    service.sync.use((service.here,))
+    asked = [
+        AskGroup(f"group-{number}", group, frozenset(), "req-1", cells=frozenset({nova.cell_uuid}))
+        for number in range(HANGING_MAX + 1)
+    ]
+    # and as many questions as hang at most there
+    for each in asked[:-1]:
+        service.sync.submit(each)
+    for _ in asked[:-1]:
+        assert "has not answered" in service.wait_for(GroupAnswered).error
+    # when the cell has been opened again, and another question comes
+    service.sync.use((replace(service.here, database_url=f"{nova.cell_url}?timeout=7"),))
+    service.sync.submit(asked[-1])
+    # then it is answered
+    try:
+        assert service.wait_for(GroupAnswered).hosts == {server: "cmp-1"}
     finally:
         answer.set()
     service.sync.stop()
