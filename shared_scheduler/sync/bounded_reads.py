@@ -45,10 +45,11 @@ class BoundedReads:
     def __init__(self, within_s: float = ANSWERS_WITHIN_S) -> None:
         self._within_s = within_s
         self._lock = threading.Lock()
-        self._hanging: Counter[str] = Counter()  # by database
+        self._hanging: Counter[object] = Counter()  # by database
 
-    def read(self, database: str, function: Callable[[], Found]) -> Found:
-        """The result of the function, which reads this database.
+    def read(self, database: object, function: Callable[[], Found]) -> Found:
+        """The result of the function, which reads this database: an ``ApiDatabase``, a ``CellDatabase``, which is
+        another one when the cell was opened again, or its name.
 
         :raises DatabaseError: when it raises that, or does not end in time, or too many reads of the database hang
         """
@@ -62,7 +63,7 @@ class BoundedReads:
             future.add_done_callback(lambda _: self._count(database, -1))
             raise DatabaseError(f"{database} has not answered for {self._within_s:.0f} s") from None
 
-    def _count(self, database: str, more: int) -> None:
+    def _count(self, database: object, more: int) -> None:
         with self._lock:
             self._hanging[database] += more
             if not self._hanging[database]:

@@ -172,6 +172,9 @@ class _Database:
 class ApiDatabase(_Database):
     """Nova's API database: cells, aggregates, server groups, and which cell a server is mapped to."""
 
+    def __str__(self) -> str:
+        return "the API database"
+
     def __init__(
         self,
         engine: Callable[[], sa.Engine],
@@ -290,6 +293,9 @@ class CellDatabase(_Database):
         self._service_down_time_s = service_down_time_s
         self._utcnow = utcnow
         self._kept = KeptConnection(engine)
+
+    def __str__(self) -> str:
+        return f"the database of cell {self.cell.name or self.cell.uuid}"
 
     def close(self) -> None:
         """See ``_Database.close``."""

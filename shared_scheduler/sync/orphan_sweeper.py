@@ -131,7 +131,7 @@ class OrphanSweeper:
     def _buried(self) -> list[_Suspect]:
         """The suspects in cell 0; those that are known if the API database cannot be read, or does not answer soon."""
         try:
-            found = self._reads.read("the API database", lambda: self._api.buried(SWEEP_BACK, LISTED_MAX))
+            found = self._reads.read(self._api, lambda: self._api.buried(SWEEP_BACK, LISTED_MAX))
         except DatabaseError as error:
             self._outage = error
             return [suspect for suspect in self._checked if suspect.cell is None]
@@ -139,8 +139,7 @@ class OrphanSweeper:
 
     def _offloaded(self, cell: CellDatabase, limit: int, server: str | None = None) -> Sequence[tuple[str, datetime]]:
         """:raises DatabaseError: when the cell cannot be read, or does not answer soon: the others are checked first"""
-        name = f"the database of cell {cell.cell.name or cell.cell.uuid}"
-        return self._reads.read(name, lambda: cell.offloaded(SWEEP_BACK, limit, server))
+        return self._reads.read(cell, lambda: cell.offloaded(SWEEP_BACK, limit, server))
 
     def _is_idle(self, suspect: _Suspect) -> bool:
         """Whether the server still has no task."""

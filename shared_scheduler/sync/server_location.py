@@ -35,7 +35,7 @@ class Locator:
         """The present location; ``UNREAD`` if a database cannot be read, or does not answer soon: writers ask this, and
         have other servers to write."""
         try:
-            uuid = self._reads.read("the API database", lambda: self._api.cell_of(server))
+            uuid = self._reads.read(self._api, lambda: self._api.cell_of(server))
             if uuid is None or uuid == CELL0:
                 return ServerLocation(ServerActivity.NO_OWNER)
             return location_of(self._reads.read(f"the database of cell {uuid}", lambda: self._read(uuid, server)))

@@ -189,15 +189,14 @@ class StateSync:
 
     def _members_of(self, question: AskGroup) -> dict[str, str | None]:
         """:raises DatabaseError: when the API database cannot be read, or does not answer soon"""
-        return self._bounded_reads.read("the API database", lambda: self._api.members_of(question))
+        return self._bounded_reads.read(self._api, lambda: self._api.members_of(question))
 
     def _hosts_of(self, cell: str, servers: Collection[str], undecided: bool) -> dict[str, str]:
         """:raises DatabaseError: when the database of the cell cannot be read, or does not answer soon"""
         known = self.fleet.cells.get(cell)
         if known is None:
             raise DatabaseError(f"cell {cell} was removed or disabled")
-        name = f"the database of cell {known.database.cell.name or cell}"
-        return self._bounded_reads.read(name, lambda: known.database.hosts_of(servers, undecided))
+        return self._bounded_reads.read(known.database, lambda: known.database.hosts_of(servers, undecided))
 
     def stop_polls(self) -> None:
         """From now on, read only what a request under way waits for."""
