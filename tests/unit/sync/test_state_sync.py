@@ -29,7 +29,7 @@ from shared_scheduler.core.events import (
 )
 from shared_scheduler.sync.bounded_reads import HANGING_MAX
 from shared_scheduler.sync.databases import Cell, CellDatabase
-from shared_scheduler.sync.read_registry import LANES, QUESTIONS, SOURCES
+from shared_scheduler.sync.read_registry import LANES, NODES, QUESTIONS, SOURCES
 from shared_scheduler.sync.state_sync import StateSync
 from tests.support import empty_databases
 from tests.unit.placement.conftest import placement_app, world
@@ -269,6 +269,50 @@ def test_a_cell_that_hangs_is_opened_again_while_the_api_database_hangs_too(
         assert [one.host for one in service.wait_for(ServicesRead).services] == ["cmp-1"]
     finally:
         answer.set()
+    service.sync.stop()
+
+
+class SomeHang:
+    """A cell whose queries for some nodes are not answered before ``answer`` is set."""
+
+    def __init__(self, nova: NovaDatabases) -> None:
+        self.answer = threading.Event()
+        self.hanging: set[str] = set()
+        self._open_cell = nova.open_cell
+
+    def open_cell(self, cell: Cell) -> CellDatabase:
+        database = self._open_cell(cell)
+        read = database.nodes
+
+        def nodes(uuids: Collection[str] | None = None) -> Any:
+            if not self.hanging.isdisjoint(uuids or ()):
+                self.answer.wait()
+            return read(uuids)
+
+        vars(database)["nodes"] = nodes
+        return database
+
+
+@pytest.mark.parametrize("cell_is_known", [True, False])
+def test_nodes_whose_reads_hang_keep_no_other_node_from_being_read(
+    nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch, cell_is_known: bool
+) -> None:
+    monkeypatch.setattr("shared_scheduler.sync.node_reads.CELL_READ_WITHIN_S", 1.0, raising=False)
+    cell = SomeHang(nova)
+    service = Service(nova, world, cell.open_cell, sources=SOURCES)
+    service.sync.use((service.here,))
+    # given more nodes than there are threads, whose queries lost their connections
+    asked_in, own = (nova.cell_uuid if cell_is_known else ""), nova.compute("cmp-1", world.provider())
+    cell.hanging = {f"node-{number}" for number in range(LANES[NODES] + 1)}
+    for node in cell.hanging:
+        service.sync.submit(RefreshNode(asked_in, node, "recheck", cause="req-1"))
+    # when another one is wanted
+    service.sync.submit(RefreshNode(asked_in, own, "recheck", cause="req-2"))
+    # then it is read
+    try:
+        assert service.wait_for(NodeRead).node == own
+    finally:
+        cell.answer.set()
     service.sync.stop()
 
 
