@@ -53,8 +53,4 @@ class Authorities:
         """Whether it failed recently without an answer since, or its read takes longer than a decision should wait."""
         if now - self._failed_s.get(name, float("-inf")) < RETRY_MOST_S:
             return True
-        return self.hanging(name, now) > 0
-
-    def hanging(self, name: str, now: float) -> int:
-        """How many of its reads take longer than a decision should wait."""
-        return sum(now - flight.began_s >= self._max_wait_s for flight in self._in_flight.get(name, ()))
+        return any(now - flight.began_s >= self._max_wait_s for flight in self._in_flight.get(name, ()))

@@ -35,11 +35,6 @@ def authority_of(cell: str) -> str:
     return f"cell {cell}"
 
 
-def nodes_authority_of(cell: str) -> str:
-    """The name of the authority of the reads of single nodes of a cell; empty: of searches in all cells."""
-    return f"nodes of cell {cell}"
-
-
 class Flight:
     """At most one read in flight; callers that arrive meanwhile share the next one.  Guarded by the revalidator's lock.
 
@@ -80,7 +75,7 @@ class Flight:
             case ReadFrom.PLACEMENT:
                 return (ReadFrom.PLACEMENT,)
             case ReadFrom.CELL_AND_PLACEMENT:
-                return (nodes_authority_of(self.key[0]), authority_of(self.key[0]), ReadFrom.PLACEMENT)
+                return (f"nodes of cell {self.key[0]}", authority_of(self.key[0]), ReadFrom.PLACEMENT)
         return (self.source.name,)
 
     @property

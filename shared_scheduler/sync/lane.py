@@ -76,16 +76,10 @@ class Lane:
 
     def start(self, work: Callable[[Lane], None], threads: int) -> None:
         """Start this number of threads, each of which calls ``work``."""
-        for number in range(len(self._threads), len(self._threads) + threads):
+        for number in range(threads):
             thread = threading.Thread(target=work, args=(self,), name=f"read-{self.name}-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
-
-    def grow(self, work: Callable[[Lane], None], threads: int) -> None:
-        """Start one more thread unless there are so many, or the lane was not started, or was stopped.  The caller
-        holds the lock."""
-        if not self._stopped and 0 < len(self._threads) < threads:
-            self.start(work, 1)
 
     def stop(self) -> None:
         """Tell the threads to end, and drop the queue.  The caller holds the lock."""

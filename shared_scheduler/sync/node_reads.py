@@ -7,19 +7,23 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from shared_scheduler.core.events import AggregateFacts, NodeNotFound, NodeRead, NodesGone, ServicesRead
+from shared_scheduler.core.events import AggregateFacts, NodeNotFound, NodeRead, NodesGone, ServiceFacts, ServicesRead
 from shared_scheduler.model import leaves
 from shared_scheduler.model.compute_node import leaves_from_compute_node
 from shared_scheduler.placement.mirror import PlacementMirror, Tree
 from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.sync.bounded_reads import BoundedReads
 from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.databases import CellDatabase, DatabaseError
 from shared_scheduler.sync.flight import Key
 
 LOG = logging.getLogger(__name__)
 
+#: Time for which a read of a node waits for the database of a cell: others wait for its thread.
+CELL_READ_WITHIN_S = 10.0
 #: Trees that are read from Placement at once, because each cell has threads of its own.  A read that has waited for so
 #: long for its turn goes on without: Placement may hang, and one time-out is enough.
 TREES_AT_ONCE, TURN_WITHIN_S = 4, 3.0
@@ -29,7 +33,7 @@ class NodeReads:
     """Reads nodes without an agent.  A node that has an agent by the time of its read is skipped: after a start with
     agents, all nodes wait for a second or two until their snapshots have arrived.
 
-    Each read may raise ``DatabaseError`` and ``PlacementError``.
+    Each read may raise ``DatabaseError``, also if the cell does not answer soon, and ``PlacementError``.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class NodeReads:
         self._cells = cells
         self._agent_speaks_for = agent_speaks_for
         self._is_away = is_away
+        self._bounded_reads = BoundedReads(CELL_READ_WITHIN_S)
         self._turns = threading.Semaphore(TREES_AT_ONCE)
 
     def node(self, key: Key, began_s: float) -> Iterator[NodeRead | NodesGone | NodeNotFound | ServicesRead]:
@@ -80,13 +85,13 @@ class NodeReads:
 
     def _with_service(self, reads: CellReads, node: str, began_s: float) -> tuple[ServicesRead, NodeRead] | None:
         for event in self._of_cell(reads, node, began_s):
-            services = reads.database.service_exceptions(also=(event.host,))
+            services = self._bounded_reads.read(reads.database, partial(_service_of, reads.database, event.host))
             return ServicesRead(reads.cell, services, complete=False), event
         return None
 
     def _of_cell(self, reads: CellReads, node: str, began_s: float) -> Iterator[NodeRead]:
         was_listed = node in reads.nodes
-        for seen in reads.seen([node]):
+        for seen in self._bounded_reads.read(reads.database, lambda: reads.seen([node])):
             event = node_read(reads.cell, *seen, self._tree(node), began_s)
             is_removed = (was_listed and node not in reads.nodes) or self._cells().get(reads.cell) is not reads
             if event is not None and not is_removed:  # the core was told that already, and is not told again
@@ -100,6 +105,10 @@ class NodeReads:
         finally:
             if has_turn:
                 self._turns.release()
+
+
+def _service_of(database: CellDatabase, host: str) -> tuple[ServiceFacts, ...]:
+    return database.service_exceptions(also=(host,))
 
 
 def read_node(

@@ -116,9 +116,9 @@ RETRY_FIRST_S, RETRY_MOST_S = 1.0, 10.0
 MAX_AGE_S = 0.02
 
 #: Groups of threads that read.  Each cell has two more: one with one thread, and one for its nodes; ``NODES`` is for
-#: nodes whose cell is not known, and has as many threads, and some more while theirs hang.  A source that does not
-#: answer delays only its own lane.  A question over the whole cloud (0.35 ms of Placement for each fitting host) never
-#: delays the fast ones.  ``OWN`` waits for no database and not for Placement.
+#: nodes whose cell is not known, and has as many threads.  A source that does not answer delays only its own lane.  A
+#: question over the whole cloud (0.35 ms of Placement for each fitting host) never delays the fast ones.  ``OWN`` waits
+#: for no database and not for Placement.
 API, PLACEMENT, NODES, ORPHANS, QUESTIONS, WIDE = "api", "placement", "nodes", "orphans", "questions", "fitting"
 OWN = "own"
 LANES = {API: 1, PLACEMENT: 1, NODES: 2, ORPHANS: 1, QUESTIONS: 2, WIDE: 1, OWN: 1}

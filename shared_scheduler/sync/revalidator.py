@@ -8,8 +8,7 @@
   other reads of the same authority (``sync.authorities``), so an outage delays a few requests, not every one.  It is
   logged once a minute.
 - Each authority and each cell has a lane of threads, so one that does not answer does not delay the others.  A cell has
-  a second one for its nodes, so that many of them do not delay its polls.  A search of a node in all cells that hangs
-  gives its turn to another thread.
+  a second one for its nodes, so that many of them do not delay its polls.
 - A caller that has to wait for a key that no thread reads has it read at once by a thread of its own, behind which no
   other read waits.  It waits for that read as long as for one of a lane, and then goes on with what was read last.
 
@@ -34,7 +33,7 @@ from shared_scheduler.sync.authorities import Authorities
 from shared_scheduler.sync.bounded_reads import begin
 from shared_scheduler.sync.cost import Cost
 from shared_scheduler.sync.databases import DatabaseError
-from shared_scheduler.sync.flight import Flight, Key, Place, ReadRequest, authority_of, nodes_authority_of
+from shared_scheduler.sync.flight import Flight, Key, Place, ReadRequest, authority_of
 from shared_scheduler.sync.lane import Lane
 from shared_scheduler.sync.read_registry import LANES, NODE, NODES, QUESTIONS, SOURCES, WIDE, ReadFrom, ReadKey, Source
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
@@ -46,10 +45,6 @@ MAX_WAITING = 50_000
 #: A caller does not wait for a read that has been in flight for this time, also if it has begun it itself, because its
 #: source does not answer.  A caller that has waited for this time begins no more reads.
 MAX_WAIT_S = 3.0
-#: Searches of nodes that hang and whose threads are replaced; each may hold a connection to the database.
-HANGING_MAX = 8
-#: The authority of all searches.
-SEARCHES = nodes_authority_of("")
 #: How long the stop waits for threads that are in a call.
 JOIN_S = 12.0
 
@@ -170,18 +165,8 @@ class Revalidator:
             if flight is not None:
                 flight.schedule.ask(self._clock() + wanted.in_s)
                 self._lane(flight).put(flight)
-                self._replace_hanging()
         if flight is None and wanted.source == NODE:
             self._outages.failed("the revalidator", f"more than {self._max_waiting} keys wait; some are not read")
-
-    def _replace_hanging(self) -> None:
-        """A search of a node goes on beside those that hang: the next ones leave the cell out that does not answer.
-        The caller holds the lock."""
-        lane, now = self._lanes[NODES], self._clock()
-        due_s = lane.next_due_s()
-        if due_s is not None and due_s <= now:
-            hanging = self._authorities.hanging(SEARCHES, now)
-            lane.grow(self._work, self._threads[NODES] + min(hanging, HANGING_MAX))
 
     def _flight(self, place: Place) -> Flight | None:
         """The existing flight, or a new one of a node or a question."""
@@ -346,7 +331,6 @@ class Revalidator:
             flight.end(now, succeeded, requested | self._unread(flight.requested, now))
             self._costs[flight.source.name].add(spent)
             self._authorities.ended(flight)
-            self._replace_hanging()  # they may have begun to hang since the last one was requested
             if self._flights.get(flight.place) is not flight:  # its cell was removed
                 return
             self._note_failing(flight, not succeeded)

@@ -51,6 +51,7 @@ from shared_scheduler.sync import (
     bootstrap,
     bounded_reads,
     decision_reads,
+    node_reads,
     orphan_sweeper,
     read_registry,
     revalidator,
@@ -371,7 +372,9 @@ SENTENCES = {
         f"and labels wait for {state_sync.QUESTION_READ_WITHIN_S:.0f} s for each database",
         f"search for orphans for {orphan_sweeper.READ_WITHIN_S:.0f} s for each",
         f"While {WORDS[bounded_reads.HANGING_MAX]} reads of one of these kinds hang",
-        f"at most {WORDS[revalidator.HANGING_MAX]} such threads",
+        f"of a single node waits for {node_reads.CELL_READ_WITHIN_S:.0f} s",
+        f"in all cells, with {node_reads.CELL_READ_WITHIN_S:.0f} s for each",
+        f"a cell whose polls have taken {revalidator.MAX_WAIT_S:g} s is left out",
     ),
     "doc/source/admin/placement_app.rst": (
         f"microversion {MICROVERSIONS[0][0]}.{MICROVERSIONS[0][1]} to {MICROVERSIONS[1][0]}.{MICROVERSIONS[1][1]} if",

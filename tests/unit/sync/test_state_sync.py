@@ -297,7 +297,7 @@ class SomeHang:
 def test_nodes_whose_reads_hang_keep_no_other_node_from_being_read(
     nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch, cell_is_known: bool
 ) -> None:
-    monkeypatch.setattr("shared_scheduler.sync.node_reads.CELL_READ_WITHIN_S", 1.0, raising=False)
+    monkeypatch.setattr("shared_scheduler.sync.node_reads.CELL_READ_WITHIN_S", 1.0)
     cell = SomeHang(nova)
     service = Service(nova, world, cell.open_cell, sources=SOURCES)
     service.sync.use((service.here,))

@@ -312,38 +312,6 @@ def test_a_cell_that_hangs_does_not_keep_the_nodes_of_another_one_from_being_rea
     assert reads.ends_another(sut)
 
 
-def test_searches_that_hang_do_not_keep_other_nodes_from_being_searched() -> None:
-    reads = OneHangs()
-    # given as many searches as there are threads, in a cell whose database hangs
-    sut = Revalidator(lambda event: None, max_wait_s=0.05)
-    sut.provide({NODE: reads.read})
-    sut.start()
-    for number in range(2):
-        sut.request(ReadRequest(NODE, ("", f"hangs-{number}")))
-    until_s = time.monotonic() + WAIT_S
-    while row(sut, NODE)["in_flight"] < 2:
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
-    # when they have hung for longer than a decision waits, and another node is to be found
-    time.sleep(0.1)
-    sut.request(ReadRequest(NODE, ("", "node")))
-    assert reads.ends_another(sut)
-
-
-def test_a_node_that_is_wanted_together_with_others_whose_searches_hang_is_searched() -> None:
-    reads = OneHangs()
-    # given something that is polled
-    polled = [replace(each, poll_s=0.05) if each.name == AGGREGATES else each for each in SOURCES]
-    sut = Revalidator(lambda event: None, max_wait_s=0.05, sources=polled)
-    sut.provide({NODE: reads.read, AGGREGATES: lambda *_: ()})
-    sut.start()
-    # when more nodes than there are threads are wanted at once, and the first searches hang
-    for name in ("hangs-1", "hangs-2", "node"):
-        sut.request(ReadRequest(NODE, ("", name)))
-    # then the last one is searched, although nothing more is wanted
-    assert reads.ends_another(sut)
-
-
 def test_a_node_that_was_waited_for_is_forgotten_too() -> None:
     begun, answer = threading.Event(), threading.Event()
 
