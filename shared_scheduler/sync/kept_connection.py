@@ -47,10 +47,12 @@ class KeptConnection:
             return self._read(query, parameters)
 
     def close(self) -> None:
-        """Close it, after the query under way; does not wait for that."""
+        """Close it, after the query under way; does not wait for that, nor for the database, which may hang."""
         self._closed = True
         if self._lock.acquire(blocking=False):
             try:
+                if self._connection is not None:
+                    self._connection.invalidate()  # otherwise, it ends with a ROLLBACK
                 self._drop()
             finally:
                 self._lock.release()
