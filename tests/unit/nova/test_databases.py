@@ -18,9 +18,14 @@ from oslo_utils import timeutils
 from shared_scheduler.model.compute_node import IMAGE_COUNTS, leaves_from_compute_node
 from shared_scheduler.nova.databases import NovaApiDatabase, NovaCellDatabase
 from shared_scheduler.nova.instance_images import with_images
+from shared_scheduler.nova.placement_transport import ReportClientTransport
+from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
-from shared_scheduler.sync.databases import Cell, DatabaseError
+from shared_scheduler.sync import state_sync
+from shared_scheduler.sync.databases import Cell, CellDatabase, DatabaseError
+from shared_scheduler.sync.read_registry import COUNTERS
 from shared_scheduler.sync.server_location import Locator
+from shared_scheduler.sync.state_sync import StateSync
 from tests.unit.nova.conftest import admin
 from tests.unit.nova.test_request_filters import cell1
 
@@ -149,6 +154,33 @@ def test_a_read_that_began_before_a_cell_moved_does_not_bring_its_old_database_b
         before.node_hosts()
 
     assert after.node_hosts().keys() == {NODE}
+
+
+def test_a_cell_that_is_opened_again_is_read_on_new_connections(
+    databases: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a cell that is read, and counts as hanging
+    monkeypatch.setattr(state_sync, "OPENED_AGAIN_AFTER_S", 0.0)
+    sync = StateSync(
+        NovaApiDatabase(), NovaCellDatabase, PlacementClient(ReportClientTransport()), lambda event: None,
+        lambda node: True, nodes_max=0, sweep=lambda: iter(()), log_new=lambda: None,
+    )  # fmt: skip
+    sync.use((schedulable(),))
+    [before] = sync.databases()
+    pool = pool_of(before)
+    # when it is opened again
+    sync.revalidator.read(COUNTERS)
+    # then no connection is used that Nova keeps since before
+    [after] = sync.databases()
+    assert after is not before
+    assert pool_of(after) is not pool
+
+
+def pool_of(database: CellDatabase) -> Any:
+    """The connections on which it is read now."""
+    assert database.node_hosts() == {}
+    with context.target_cell(admin(), cell1()) as target:
+        return main_database.get_engine(context=target).pool
 
 
 def test_a_connection_that_is_not_set_names_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
