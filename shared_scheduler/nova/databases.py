@@ -50,6 +50,11 @@ class NovaCellDatabase(CellDatabase):
     def _connect(self) -> Any:
         return main_database.get_engine(context=cell_context(self._mapping()))
 
+    def abandon(self) -> None:
+        """See ``CellDatabase.abandon``."""
+        super().abandon()
+        nova_context.CELL_CACHE.pop(self.cell.uuid, None)
+
     def nodes(self, uuids: Collection[str] | None = None) -> list[Mapping[str, Any]]:
         """Records of nodes, with the images of their instances if a weigher needs them."""
         found = super().nodes(uuids)

@@ -302,6 +302,11 @@ class CellDatabase(_Database):
         super().close()
         self._kept.close()
 
+    def abandon(self) -> None:
+        """Stop reading, because a query hangs: an object that is created later uses none of the present connections,
+        which may have been lost as well.  Waits for none of them."""
+        self.close()
+
     def now(self) -> datetime:
         """The time of this machine, without a zone, as Nova's columns have theirs."""
         return self._utcnow().replace(tzinfo=None)

@@ -237,7 +237,7 @@ class StateSync:
 
     def _open_again(self, known: CellReads) -> None:
         self.revalidator.remove_cell(known.cell, within_s=0.0)
-        known.database.close()
+        known.database.abandon()
         self._begin(known.again(self._open_cell(known.database.cell)))
 
     # -- reads
