@@ -11,6 +11,7 @@ from tests.under_eventlet import assert_pass
 #: threads that wait for one another or for a broker, and processes that fork: where a patched interpreter differs
 RISKY = [
     "tests/unit/compute_agent/test_service.py",
+    "tests/unit/daemon/test_admin.py",
     "tests/unit/service/test_cell_channel.py",
     "tests/unit/service/test_engine.py",
     "tests/unit/service/test_fair_lock.py",

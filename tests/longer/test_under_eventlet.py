@@ -10,7 +10,7 @@ from tests.under_eventlet import assert_pass
 TIMEOUT_S = 1800
 
 #: what is pure knows no threads and is the same under any backend
-EDGES = ("compute_agent", "nova", "novalib", "placement", "records", "service", "sync", "transport")
+EDGES = ("compute_agent", "daemon", "nova", "novalib", "placement", "records", "service", "sync", "transport")
 
 
 @pytest.mark.timeout(TIMEOUT_S + 60)

@@ -301,6 +301,20 @@ def test_a_scheduler_that_stops_in_order_is_at_no_moment_taken_for_a_killed_one(
     assert seen == []
 
 
+def test_its_thread_ends_at_stop(tmp_path: Path) -> None:
+    """A thread of eventlet that waits for a socket does not notice that another one closes it."""
+    # given a server that waits for clients
+    others = {*threading.enumerate()}
+    server = admin.AdminServer(tmp_path / "sched1-17.sock", {"status": lambda _: "here"})
+    server.start()
+    assert admin.ask(tmp_path / "sched1-17.sock", "status") == "here"
+    time.sleep(0.01)  # eventlet changes threads here
+
+    server.stop()
+
+    assert [thread.name for thread in threading.enumerate() if thread not in others and thread.name == "admin"] == []
+
+
 def test_a_socket_that_is_removed_meanwhile_is_of_no_killed_scheduler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
