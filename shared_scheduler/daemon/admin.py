@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import selectors
 import socket
 import stat
 import threading
@@ -35,6 +36,10 @@ CLIENTS_MAX, WAITING_MAX = 32, 64
 CONNECT_PAUSE_S = 0.1
 #: The pause after an error of ``accept``.
 ACCEPT_PAUSE_S = 1.0
+#: How long ``stop`` waits for the thread that accepts, which may itself wait until one client less is answered.
+JOIN_S = 2.0
+#: Needs no descriptor, and knows no greatest one; eventlet has only its own.
+SELECTOR = getattr(selectors, "PollSelector", selectors.DefaultSelector)
 SOCKET_PATH_BYTES_MAX = 107
 SUFFIX = ".sock"
 
@@ -66,18 +71,19 @@ class AdminServer:
             socket
         """
         self._listener = self._bind()
-        self._thread = threading.Thread(target=self._serve, name="admin", daemon=True)
+        self._thread = threading.Thread(target=self._serve, args=(self._listener,), name="admin", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Close and remove the socket.  Idempotent."""
         listener, self._listener = self._listener, None
-        if listener is None:
+        if listener is None or self._thread is None:
             return
         self._stopped.set()
         self._path.unlink(missing_ok=True)  # before nobody listens, or `killed` would find it
         with contextlib.suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join(JOIN_S)  # before the close, which nobody who waits under eventlet notices
         listener.close()
 
     def _bind(self) -> socket.socket:
@@ -106,18 +112,25 @@ class AdminServer:
         listener.listen(WAITING_MAX)
         return listener
 
-    def _serve(self) -> None:
-        while (listener := self._listener) is not None:
-            try:
-                client, _ = listener.accept()
-            except OSError:  # closed by stop(), or no descriptor is free at present
-                self._stopped.wait(ACCEPT_PAUSE_S)
-                continue
-            self._free.acquire()
-            try:
-                threading.Thread(target=self._answer, args=(client,), name="admin-client", daemon=True).start()
-            except RuntimeError:  # no thread is free at present
-                self._answer(client)
+    def _serve(self, listener: socket.socket) -> None:
+        with SELECTOR() as clients:  # stop() ends its wait; under eventlet it does not end that of `accept`
+            clients.register(listener, selectors.EVENT_READ)
+            clients.select()
+            while not self._stopped.is_set():
+                self._accept(listener)
+                clients.select()
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            client, _ = listener.accept()
+        except OSError:  # no descriptor is free at present
+            self._stopped.wait(ACCEPT_PAUSE_S)
+            return
+        self._free.acquire()
+        try:
+            threading.Thread(target=self._answer, args=(client,), name="admin-client", daemon=True).start()
+        except RuntimeError:  # no thread is free at present
+            self._answer(client)
 
     def _answer(self, client: socket.socket) -> None:
         try:
