@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import socket
 import stat
 import threading
@@ -313,6 +314,26 @@ def test_its_thread_ends_at_stop(tmp_path: Path) -> None:
     server.stop()
 
     assert [thread.name for thread in threading.enumerate() if thread not in others and thread.name == "admin"] == []
+
+
+def test_a_stop_ends_all_although_the_file_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Or the parts that are stopped afterwards would not be: an agent would not take leave."""
+    path = tmp_path / "sched1-17.sock"
+    server = admin.AdminServer(path, {"status": lambda _: "here"})
+    server.start()
+
+    def refuses(file: object, **_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(file))
+
+    with monkeypatch.context() as directory:
+        directory.setattr(os, "unlink", refuses)
+        server.stop()
+
+    assert "sched1-17.sock cannot be removed (Permission denied); delete it" in caplog.text
+    with pytest.raises(admin.AdminError, match="nothing answers there"):
+        admin.ask(path, "status")
 
 
 def test_a_socket_that_is_removed_meanwhile_is_of_no_killed_scheduler(
