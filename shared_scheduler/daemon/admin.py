@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import selectors
 import socket
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from shared_scheduler.transport.unix_sockets import remove_socket
+
+LOG = logging.getLogger(__name__)
 
 QUESTION_BYTES_MAX = 64 * 1024
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
@@ -80,11 +83,17 @@ class AdminServer:
         if listener is None or self._thread is None:
             return
         self._stopped.set()
-        self._path.unlink(missing_ok=True)  # before nobody listens, or `killed` would find it
+        self._remove_file()  # before nobody listens, or `killed` would find it
         with contextlib.suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
         self._thread.join(JOIN_S)  # before the close, which nobody who waits under eventlet notices
         listener.close()
+
+    def _remove_file(self) -> None:
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            LOG.warning("admin socket %s cannot be removed (%s); delete it", self._path, error.strerror)
 
     def _bind(self) -> socket.socket:
         if len(os.fsencode(self._path)) > SOCKET_PATH_BYTES_MAX:
