@@ -336,6 +336,31 @@ def test_a_stop_ends_all_although_the_file_cannot_be_removed(
         admin.ask(path, "status")
 
 
+def test_a_stop_keeps_the_socket_that_another_process_has_bound_meanwhile(tmp_path: Path) -> None:
+    """A new agent may start as soon as the old one has released the state directory, in which the socket is."""
+    before, after = (admin.AdminServer(tmp_path / "status.sock", {"who": lambda _, w=who: w}) for who in ("old", "new"))
+    before.start()
+    after.start()
+
+    before.stop()
+
+    assert admin.ask(tmp_path / "status.sock", "who") == "new"
+    after.stop()
+    assert not (tmp_path / "status.sock").exists()
+
+
+def test_a_stop_keeps_a_directory_of_that_name(tmp_path: Path) -> None:
+    path = tmp_path / "status.sock"
+    server = admin.AdminServer(path, {})
+    server.start()
+    path.unlink()
+    path.mkdir()
+
+    server.stop()
+
+    assert path.is_dir()
+
+
 def test_a_socket_that_is_removed_meanwhile_is_of_no_killed_scheduler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

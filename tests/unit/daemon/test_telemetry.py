@@ -88,6 +88,27 @@ def test_a_silent_client_does_not_block_others(path: Path, monkeypatch: pytest.M
         world.server.stop()
 
 
+def test_a_stop_keeps_the_socket_that_another_process_has_bound_meanwhile(path: Path) -> None:
+    before, after = World(TelemetryAddress(path=str(path))), World(TelemetryAddress(path=str(path)))
+
+    before.server.stop()
+
+    assert get(OverUnixSocket(path), "/live") == (200, "ok\n")
+    after.server.stop()
+    assert not path.exists()
+
+
+def test_a_stop_keeps_a_directory_of_that_name(path: Path) -> None:
+    """And it ends: what is stopped afterwards is stopped too."""
+    world = World(TelemetryAddress(path=str(path)))
+    path.unlink()
+    path.mkdir()
+
+    world.server.stop()
+
+    assert path.is_dir()
+
+
 def test_a_client_that_sends_byte_by_byte_does_not_block_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server.TimedHandler, "timeout", 0.3)
     monkeypatch.setattr(http_server, "CLIENT_TIMEOUT_S", 0.3)
