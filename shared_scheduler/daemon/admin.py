@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import selectors
 import socket
@@ -22,9 +21,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from shared_scheduler.transport.unix_sockets import remove_socket
-
-LOG = logging.getLogger(__name__)
+from shared_scheduler.transport.unix_sockets import remove_own, remove_socket
 
 QUESTION_BYTES_MAX = 64 * 1024
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
@@ -63,6 +60,7 @@ class AdminServer:
         self._path = path
         self._questions = questions
         self._listener: socket.socket | None = None
+        self._bound: os.stat_result | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
         self._free = threading.BoundedSemaphore(CLIENTS_MAX)
@@ -80,20 +78,14 @@ class AdminServer:
     def stop(self) -> None:
         """Close and remove the socket.  Idempotent."""
         listener, self._listener = self._listener, None
-        if listener is None or self._thread is None:
+        if listener is None or self._bound is None or self._thread is None:
             return
         self._stopped.set()
-        self._remove_file()  # before nobody listens, or `killed` would find it
+        remove_own(self._path, self._bound)  # before nobody listens, or `killed` would find it
         with contextlib.suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
         self._thread.join(JOIN_S)  # before the close, which nobody who waits under eventlet notices
         listener.close()
-
-    def _remove_file(self) -> None:
-        try:
-            self._path.unlink(missing_ok=True)
-        except OSError as error:
-            LOG.warning("admin socket %s cannot be removed (%s); delete it", self._path, error.strerror)
 
     def _bind(self) -> socket.socket:
         if len(os.fsencode(self._path)) > SOCKET_PATH_BYTES_MAX:
@@ -108,6 +100,7 @@ class AdminServer:
             remove_socket(self._path)
             _remove_left_behind(self._path)
             listener.bind(os.fspath(self._path))
+            self._bound = os.lstat(self._path)
             self._path.chmod(0o660)
         except AdminError:
             listener.close()

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from shared_scheduler.daemon.telemetry_address import TelemetryAddress
-from shared_scheduler.transport.unix_sockets import remove_socket
+from shared_scheduler.transport.unix_sockets import remove_own, remove_socket
 
 LOG = logging.getLogger(__name__)
 
@@ -78,11 +78,13 @@ class UnixServer(WSGIServer):
     """On a path that only user and group of the process may use; removed at the end."""
 
     address_family = socket.AF_UNIX
+    _bound: os.stat_result | None = None
 
     def server_bind(self) -> None:
         path = str(self.server_address)
         remove_socket(path)
         self.socket.bind(path)
+        self._bound = os.lstat(path)
         os.chmod(path, SOCKET_MODE)
         self.server_name, self.server_port = "localhost", 0
         self.setup_environ()
@@ -92,8 +94,9 @@ class UnixServer(WSGIServer):
         return client, ("client", 0)  # a client of a Unix socket has no address
 
     def server_close(self) -> None:
+        if self._bound is not None:
+            remove_own(str(self.server_address), self._bound)
         super().server_close()
-        remove_socket(str(self.server_address))
 
 
 class Threads(ThreadingMixIn):
