@@ -207,6 +207,24 @@ def test_only_dead_sockets_of_the_same_scheduler_are_removed(path: Path) -> None
     again.stop()
 
 
+def test_what_is_no_socket_is_kept_and_is_no_killed_scheduler(path: Path) -> None:
+    """A scheduler once removed files that had the name of a socket, and did not listen beside a directory of one."""
+    # given a directory and a file beside a scheduler
+    directory, file = path.with_name("sched1-5.sock"), path.with_name("sched1-6.sock")
+    directory.mkdir()
+    file.write_text("precious")
+
+    # when another process of the scheduler starts
+    again = admin.AdminServer(path.with_name("sched1-18.sock"), {"status": lambda _: "new"})
+    again.start()
+
+    # then it listens, and they are no schedulers
+    assert admin.ask_all(path.parent, "status") == [{"nodes": 3, "asked": None}, "new"]
+    assert admin.killed(path.parent) == []
+    assert directory.is_dir() and file.read_text() == "precious"
+    again.stop()
+
+
 @pytest.mark.parametrize("noise", [b"", b"\n", b"not json\n", b"[1]\n", b"[" * 4000 + b"\n", b"\xff" * 9000 + b"\n"])
 def test_invalid_questions_have_no_effect(path: Path, noise: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as client:
