@@ -230,7 +230,9 @@ def sockets(directory: Path) -> Iterator[Path]:
     :raises AdminError: when every user may write the directory
     """
     _refuse_public(directory)
-    yield from sorted(directory.glob(f"*{SUFFIX}"))
+    for path in sorted(directory.glob(f"*{SUFFIX}")):
+        if not os.path.isfile(path) and not os.path.isdir(path):
+            yield path
 
 
 def ask(path: Path, question: str, **fields: Any) -> Any:
