@@ -272,6 +272,21 @@ def test_the_status_of_the_agent_names_what_is_missing(
     assert not (tmp_path / "compute-agent" / "status.sock").exists()
 
 
+def test_an_agent_without_a_status_socket_names_the_reason_and_its_own_option(process: Process, tmp_path: Path) -> None:
+    # given a directory where the socket shall be
+    taken = tmp_path / "compute-agent" / "status.sock"
+    taken.mkdir(parents=True)
+    process.configure()
+    # when the agent starts, it works without the socket
+    process.start()
+    process.wait(lambda: bool(process.lines("compute-agent-status cannot ask this agent")))
+    # then the operator learns what to do
+    [line] = process.lines("compute-agent-status cannot ask this agent")
+    assert line.endswith(f"{taken}: is not a socket, and is kept; remove it, or set [compute_agent] state_path")
+    assert process.end() == 0
+    assert taken.is_dir()
+
+
 def test_a_ready_agent_has_no_problems() -> None:
     ready = AgentFacts(7, True, True, 0, {"sent": 3, "received": 0}, {}, {NODE: NodeFacts(True, "", 2)})
 
