@@ -20,7 +20,7 @@ class StatusSocket:
 
     def __init__(self, path: Path, agent: Agent) -> None:
         self._agent = agent
-        self._server = AdminServer(path, {"status": lambda _: self._answer()})
+        self._server = AdminServer(path, {"status": lambda _: self._answer()}, "[compute_agent] state_path")
 
     def start(self) -> None:
         """Bind the socket; an error is logged."""

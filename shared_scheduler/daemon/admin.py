@@ -42,6 +42,7 @@ JOIN_S = 2.0
 SELECTOR = getattr(selectors, "PollSelector", selectors.DefaultSelector)
 SOCKET_PATH_BYTES_MAX = 107
 SUFFIX = ".sock"
+DIRECTORY_OPTION = "[shared_scheduler] admin_socket_dir"
 
 #: returns the answer to the fields of a question
 Handler = Callable[[Mapping[str, Any]], Any]
@@ -56,9 +57,11 @@ class AdminError(Exception):
 class AdminServer:
     """Answers questions on one Unix socket, each client in a thread, because some answers take seconds."""
 
-    def __init__(self, path: Path, questions: Handlers) -> None:
+    def __init__(self, path: Path, questions: Handlers, option: str = DIRECTORY_OPTION) -> None:
+        """``option``: the one that sets the directory of the socket."""
         self._path = path
         self._questions = questions
+        self._option = option
         self._listener: socket.socket | None = None
         self._bound: os.stat_result | None = None
         self._thread: threading.Thread | None = None
@@ -91,12 +94,12 @@ class AdminServer:
         if len(os.fsencode(self._path)) > SOCKET_PATH_BYTES_MAX:
             raise AdminError(
                 f"admin socket {self._path}: the path is longer than {SOCKET_PATH_BYTES_MAX} bytes; "
-                "set [shared_scheduler] admin_socket_dir to a shorter directory"
+                f"set {self._option} to a shorter directory"
             )
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            _refuse_public(self._path.parent)
+            _refuse_public(self._path.parent, self._option)
             remove_socket(self._path)
             _remove_left_behind(self._path)
             listener.bind(os.fspath(self._path))
@@ -105,11 +108,15 @@ class AdminServer:
         except AdminError:
             listener.close()
             raise
+        except FileExistsError as error:
+            listener.close()
+            text = f"admin socket {error.filename}: {error.strerror}; remove it, or set {self._option}"
+            raise AdminError(text) from error
         except OSError as error:
             listener.close()
             raise AdminError(
-                f"admin socket {self._path}: {error.strerror}; make its directory writable for the "
-                "scheduler or set [shared_scheduler] admin_socket_dir"
+                f"admin socket {self._path}: {error.strerror}; make its directory writable for this service, or set "
+                f"{self._option}"
             ) from error
         listener.listen(WAITING_MAX)
         return listener
@@ -212,7 +219,7 @@ def _is_dead(path: Path) -> bool:
     return False
 
 
-def _refuse_public(directory: Path) -> None:
+def _refuse_public(directory: Path, option: str = DIRECTORY_OPTION) -> None:
     """Refuse a directory in which any user could place a socket that answers in the name of a scheduler.
 
     :raises AdminError: when every user may write it
@@ -220,7 +227,7 @@ def _refuse_public(directory: Path) -> None:
     if directory.is_dir() and directory.stat().st_mode & stat.S_IWOTH:
         raise AdminError(
             f"every user may write {directory}, and could answer in the name of a scheduler; use another directory "
-            f"([shared_scheduler] admin_socket_dir), or chmod o-w {directory}"
+            f"({option}), or chmod o-w {directory}"
         )
 
 
@@ -348,7 +355,7 @@ def first_answering(directory: Path) -> Path:
 def _nobody(directory: Path) -> AdminError:
     return AdminError(
         f"no scheduler of this machine answers in {directory}; is shared-scheduler running, and is "
-        "[shared_scheduler] admin_socket_dir the same for both?"
+        f"{DIRECTORY_OPTION} the same for both?"
     )
 
 
