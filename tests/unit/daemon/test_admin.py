@@ -7,6 +7,7 @@ import contextlib
 import errno
 import json
 import os
+import queue
 import socket
 import stat
 import threading
@@ -377,6 +378,43 @@ def test_a_stop_keeps_a_directory_of_that_name(tmp_path: Path) -> None:
     server.stop()
 
     assert path.is_dir()
+
+
+def test_a_process_that_ends_before_it_has_answered_is_told(tmp_path: Path) -> None:
+    """It stopped while this client was served."""
+    path = tmp_path / "sched1-17.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def end() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.recv(4096)
+
+        threading.Thread(target=end).start()
+        with pytest.raises(admin.AdminError, match="sock: it has ended before it has answered; ask again"):
+            admin.ask(path, "status")
+
+
+def test_a_client_that_is_served_at_a_stop_gets_its_answer_while_the_process_runs(tmp_path: Path) -> None:
+    # given a client that waits for its answer
+    asked, may_answer, answers = threading.Event(), threading.Event(), queue.Queue[Any]()
+
+    def answer(_: Mapping[str, Any]) -> str:
+        asked.set()
+        may_answer.wait(60)
+        return "late"
+
+    server = admin.AdminServer(tmp_path / "sched1-17.sock", {"status": answer})
+    server.start()
+    threading.Thread(target=lambda: answers.put(admin.ask(tmp_path / "sched1-17.sock", "status"))).start()
+    assert asked.wait(60)
+    # when the server stops, which does not wait for the client
+    server.stop()
+    # then the client gets its answer
+    may_answer.set()
+    assert answers.get(timeout=60) == "late"
 
 
 def test_a_socket_that_is_removed_meanwhile_is_of_no_killed_scheduler(
