@@ -253,7 +253,9 @@ def ask(path: Path, question: str, **fields: Any) -> Any:
             _connect(client, path)
             client.sendall(json.dumps({"ask": question, **fields}).encode() + b"\n")
             with client.makefile("rb") as stream:
-                reply = json.loads(stream.readline(ANSWER_BYTES_MAX))
+                if not (line := stream.readline(ANSWER_BYTES_MAX)):
+                    raise AdminError(f"{path}: it has ended before it has answered; ask again")
+                reply = json.loads(line)
         except (OSError, ValueError, RecursionError) as error:
             raise AdminError(f"{path}: nothing answers there ({error}); is the service running?") from error
     match reply:
