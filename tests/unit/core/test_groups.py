@@ -392,6 +392,46 @@ def test_a_member_of_a_soft_group_is_checked_only_if_it_is_the_first() -> None:
     only(ef.Answer, placed(driver, driver.ask(request(group=group))))
 
 
+def following_a_claim(driver: SchedulerDriver) -> list[ef.Effect]:
+    """A member of a soft group is claimed where the agent has accepted another one, which is not built: the effects."""
+    driver.hear(Increment("node-1", 1, 2, {}, {"server-5": member("node-1")}, {"claim": "server-5"}))
+    effects = driver.ask(request("server-9", group=SOFT_GROUP))
+    assert only_claim(effects).node == "node-1"
+    return effects
+
+
+def test_a_member_of_a_soft_group_follows_another_one_whose_claim_was_given_up() -> None:
+    # given a member that is written where the only other one was claimed
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(following_a_claim(driver))
+    ask = group_question(driver.written(only(ef.WriteAllocation, driver.accept(claim, sequence=3))))
+    # when that one turns out to be elsewhere, because its scheduler has not heard the agent
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask, server_5="node-2")))
+    # then it goes there
+    effects = driver.wait(YIELD_PAUSE_S)
+    assert only_claim(effects).node == "node-2"
+    only(ef.Answer, stand(driver, group_question(placed(driver, effects)), server_5="node-2"))
+    driver.idle()
+
+
+def test_a_member_of_a_soft_group_that_finds_no_room_beside_a_claim_is_not_checked() -> None:
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    # when the host with the only other member refuses it, then it is answered on the next one
+    effects = driver.refuse(only_claim(following_a_claim(driver)), RefusalCode.NO_CAPACITY)
+    assert nodes_of(only(ef.Answer, placed(driver, effects))) == ["node-2"]
+
+
+def test_servers_of_one_request_are_no_reason_to_check_a_soft_group() -> None:
+    # given a built member on a host without room
+    there = {"server-5": member("node-1")}
+    driver = SchedulerDriver().with_agents("node-1", vcpus=1, consumers=there).with_agents("node-2")
+    # when two servers go to another host, then they are answered there
+    first, second = claims_in(driver.ask(request("server-1", "server-9", group=SOFT_GROUP)))
+    writes = [only(ef.WriteAllocation, driver.accept(claim, 2 + i)) for i, claim in enumerate((first, second))]
+    assert driver.written(writes[0]) == []
+    assert nodes_of(only(ef.Answer, driver.written(writes[1]))) == ["node-2", "node-2"]
+
+
 def soft_pair_apart() -> tuple[SchedulerDriver, list[ef.Effect], str, str]:
     """The junior of a soft affinity group is written on a node while the other member stands on another one: the
     effects of its answer from Placement, its node, and that of the other."""

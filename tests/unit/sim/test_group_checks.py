@@ -173,6 +173,24 @@ def test_a_member_that_goes_elsewhere_than_a_built_one_is_a_violation(soft: Worl
     assert violations(soft) == ["soft_affinity"]
 
 
+def follow_a_claim(world: World) -> SentRequest:
+    """The first member is claimed on the first node, and the second one goes there."""
+    world.schedulers[0].core.table.assume(node_of(world).node, f"claim-{FIRST}", FIRST, {}, Usage())
+    asked = go_to(world, SECOND, node_of(world))
+    give_up(world, FIRST)
+    return asked
+
+
+def test_a_member_that_follows_a_claim_that_is_given_up_is_a_violation() -> None:
+    # given a member that goes where the other one is claimed, which is answered on another node then
+    world = quiet_world(2, GroupPolicy.SOFT_AFFINITY)
+    second = follow_a_claim(world)
+    answer(world, go_to(world, FIRST, second_of(world)))
+    # when it is answered nevertheless
+    answer(world, second)
+    assert violations(world) == ["soft_affinity"]
+
+
 def yielded(world: World) -> SentRequest:
     """The second member has yielded to the first one, and no host passed there."""
     asked = go_to(world, SECOND, second_of(world))
