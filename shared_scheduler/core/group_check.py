@@ -34,7 +34,10 @@ If two requests see each other, only one has to yield: the one with the smallest
 again a few times, and yields only if the other one stays.  A request that has yielded waits for a random time.  If
 both have yielded, they have changed sides; a senior that has yielded is therefore more patient the next time.
 
-A soft group fails no request: its member is answered where it is if little time or one attempt is left.
+A soft group fails no request: its member is answered where it is if little time or one attempt is left.  It is not
+checked if its decision knew other members, because the weights have counted them, unless all of these were claims on
+its own host.  Those may be given up, for example because the agent is late, and the check of their requests may come
+before this member is written.
 
 ================  ===========================================================  ========================================
 policy            checked when                                                 in the wrong place
@@ -46,9 +49,9 @@ affinity          always                                                       a
                                                                                named our host, and a built member is on
                                                                                it and stays there
 soft-affinity     the decision knew no other member, except on a host that     a member on another host, except
-                  the server leaves; after a yield, until the request has      one that the server leaves; after a
-                  yielded three times, or found no room there                  yield only if none is built on our host
-                                                                               and stays there
+                  the server leaves, or as a claim on its own; after a yield,  one that the server leaves; after a
+                  until the request has yielded three times, or found no room  yield only if none is built on our host
+                  there                                                        and stays there
 anti-affinity     an instance was placed without an agent that counts groups   more than max_server_per_host here
 ================  ===========================================================  ========================================
 """
@@ -139,16 +142,20 @@ class GroupCheck:
             return any(not claim.intent.counts_groups for claim in state.claims())
         if group.policy == GroupPolicy.SOFT_AFFINITY:
             yields = state.check.group_yields
-            return (state.check.first or yields > 0) and yields < SOFT_YIELDS_MAX
+            beside_claims = any(instance.beside_claims for instance in state.instances)
+            return (state.check.first or beside_claims or yields > 0) and yields < SOFT_YIELDS_MAX
         return group.policy == GroupPolicy.AFFINITY
 
     def chosen(self, state: RequestState, instance: InstancePlacement) -> None:
         """Note, when a host was chosen for an instance, whether other members were known anywhere else than on a host
-        that it leaves."""
+        that it leaves, or only as claims on the chosen one."""
         group = state.request.group
-        if group is not None and group.policy == GroupPolicy.SOFT_AFFINITY:
-            others = (group.members | self._table.groups.of(group.uuid)) - {instance.consumer}
-            state.check.first |= hosts_of(self._table, others) <= state.request.ignore_hosts
+        if group is None or group.policy != GroupPolicy.SOFT_AFFINITY or instance.choice is None:
+            return
+        others, here = self._others(state, group), frozenset({instance.choice.host})
+        known = hosts_of(self._table, others) - state.request.ignore_hosts
+        state.check.first |= not known
+        instance.beside_claims = known == here and not any(self._is_built(uuid, here) for uuid in others)
 
     def ask(self, step: Step, state: RequestState) -> None:
         """Emit the question where the members are, after everything is written."""
@@ -206,8 +213,7 @@ class GroupCheck:
     def _is_beside(self, state: RequestState, group: Group, ours: frozenset[str], apart: frozenset[str]) -> bool:
         """Whether a member of a soft group, which has yielded, is beside another one that cannot yield any more, and
         does not move away: it cannot be beside all."""
-        others = (group.members | self._table.groups.of(group.uuid)) - frozenset(state.request.instance_uuids)
-        return is_soft(group) and any(self._is_built(uuid, ours) for uuid in others - apart)
+        return is_soft(group) and any(self._is_built(uuid, ours) for uuid in self._others(state, group) - apart)
 
     def _may_have_joined(self, state: RequestState, group: Group) -> bool:
         """Whether built members that were not looked up decide, because those in the table may have left."""
@@ -245,10 +251,13 @@ class GroupCheck:
         confirmed, is on two hosts.  One that is alone may have moved, and the table not show it yet; affinity keeps
         several together."""
         ours = frozenset(choice.host for choice in state.choices())
-        others = (group.members | self._table.groups.of(group.uuid)) - frozenset(state.request.instance_uuids)
-        settled = (uuid for uuid in others if len(self._table.members.slots(uuid)) == 1)
+        settled = (uuid for uuid in self._others(state, group) if len(self._table.members.slots(uuid)) == 1)
         here = frozenset(uuid for uuid in settled if self._is_built(uuid, ours))
         return here if len(here) > 1 else frozenset()
+
+    def _others(self, state: RequestState, group: Group) -> frozenset[str]:
+        """The members that are no servers of the request."""
+        return (group.members | self._table.groups.of(group.uuid)) - frozenset(state.request.instance_uuids)
 
     def _providers(self, hosts: frozenset[str]) -> frozenset[str]:
         rows = (self._table.row(slot) for host in hosts for slot in self._table.slots_of_host(host))

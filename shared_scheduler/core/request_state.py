@@ -188,6 +188,8 @@ class InstancePlacement:
     insists: bool = False
     #: hosts that were judged although a filter over columns had rejected them
     last_words: int = 0
+    #: all members of its soft group that were known when its host was chosen were claims there, not built
+    beside_claims: bool = False
 
     def reopen(self) -> None:
         """Mark the instance for another decision, because it has lost its host."""

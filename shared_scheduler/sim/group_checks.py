@@ -19,6 +19,7 @@ from shared_scheduler.decision.pipeline import Decision
 from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, RefusalCode, Verdict
 from shared_scheduler.sim.workload import SentRequest, Server, ServerGroup, ServerState
+from shared_scheduler.table.host_table import HostTable
 
 if TYPE_CHECKING:
     from shared_scheduler.sim.nodes import SimNode
@@ -42,7 +43,7 @@ class GroupChecks:
         #: claim id -> other members that its scheduler saw on the node
         self._seen: dict[str, int] = {}
         #: (scheduler, server) -> the nodes where it saw members, and where the server may go, when it began its last
-        #: claim for it
+        #: claim for it; none if all were claims on the node of that claim
         self._knew: dict[tuple[str, str], frozenset[str]] = {}
         #: server that was answered -> the same of its scheduler
         self._went_in_spite_of: dict[str, frozenset[str]] = {}
@@ -80,12 +81,19 @@ class GroupChecks:
         others = [uuid for uuid in server.group.members if uuid != consumer]
         self._seen[claim_id] = sum(table.is_member(node, uuid) for uuid in others)
         left = {server.node} if server.state is ServerState.MOVES else set()
-        known = {table.node_at(slot) for slot in table.members_at(others)}
-        self._knew[scheduler.name, consumer] = frozenset(known - left)
+        known = {table.node_at(slot) for slot in table.members_at(others)} - left
+        self._knew[scheduler.name, consumer] = frozenset(() if self._may_all_go(table, known, node, others) else known)
         if server.group.label and self._misses_a_move(scheduler, others):
             self._misled.add((scheduler.name, consumer))
         if server.group.policy == GroupPolicy.SOFT_AFFINITY:
             self._passed_over[scheduler.name, consumer] = self._left_out(scheduler, server, node)
+
+    @staticmethod
+    def _may_all_go(table: HostTable, known: set[str], node: str, others: list[str]) -> bool:
+        """Whether all members that a scheduler knows are claims on this node, which others may give up."""
+        slot = table.slot_of(node)
+        row = None if slot is None else table.row(slot)
+        return known == {node} and row is not None and not any(map(row.is_built, others))
 
     def _misses_a_move(self, scheduler: SimScheduler, others: list[str]) -> bool:
         """Whether a scheduler knows one of these servers only where it was before its move."""

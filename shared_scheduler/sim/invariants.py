@@ -32,8 +32,8 @@ WHILE_IT_RUNS = {
     "affinity": "No answer places members of an affinity group on different hosts.",
     "soft_anti_affinity": "An agent that has more members of a group than the decision saw says so once before it "
     "accepts.",
-    "soft_affinity": "A first member of a group, as its scheduler knows it, goes where others are, if that can be "
-    "done by a few more tries.",
+    "soft_affinity": "A first member of a group, as its scheduler knows it, or one that is only beside claims, goes "
+    "where others are, if that can be done by a few more tries.",
     "soft_choice": "A member of a soft group is claimed for a host with as many members as the best one by weight, of "
     "those that its scheduler may try, and a late agent of that host is waited for.",
     "spread": "No answer makes the skew of servers with a label over racks exceed max_skew.",
