@@ -9,8 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from shared_scheduler.core.effects import Answer
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from shared_scheduler.sim.computes import SimTracker, Size
 from shared_scheduler.sim.faults import Faults
+from shared_scheduler.sim.network import NetworkFaults
+from shared_scheduler.sim.placement import PROXY_TIMEOUT_S
 from shared_scheduler.sim.run import FAULTS_FROM_S, RunPlan, drawn, run
 from shared_scheduler.sim.workload import Workload
 from shared_scheduler.sim.world import Sizes, World
@@ -40,6 +43,18 @@ def test_every_kind_of_fault_is_among_them() -> None:
         if seen == every:
             return
     pytest.fail(f"no seed has {every - seen}")
+
+
+def test_the_clock_of_a_scheduler_jumps_less_in_all_than_it_waits_for_late_writes() -> None:
+    # given a scheduler whose clock jumps several times, while one write may be under way
+    world = World(1, Sizes(nodes=1, schedulers=1), Workload(rate_per_s=1e-9), NetworkFaults())
+    faults, clock = Faults(world, world.rng("faults")), world.schedulers[0].clock
+    ahead_s = clock.now - world.now
+    for at_s in range(1, 6):
+        faults.plan("scheduler_clock_jumps", at_s, 1.0)
+    # when all have passed, then it still waits for what a proxy ends
+    world.run(10.0)
+    assert 0 < clock.now - world.now - ahead_s <= CARRIED_OUT_WITHIN_S - PROXY_TIMEOUT_S
 
 
 @pytest.fixture
