@@ -75,7 +75,8 @@ CONSUMERS_PER_NODE_MAX = CONTAINER_LENGTH_MAX
 CLAIMS_PER_NODE_MAX = 1024
 #: Seconds after which a write to Placement without an answer is not carried out any more: proxies and servers in front
 #: of Placement keep a request for at most a minute by default (``timeout server`` of HAProxy, ``Timeout`` of Apache).
-#: Until then, schedulers and agents keep the resources of its claim.
+#: Until then, schedulers and agents keep the resources of its claim, and a scheduler does not take its consumer record
+#: over.  They count this time by their own monotonic clock.
 CARRIED_OUT_WITHIN_S = 60.0
 
 # --- pipe ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ and no kind of fault hides another.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
@@ -30,7 +31,7 @@ FAULT_LOG_S = (log(0.1), log(15.0))
 EFFECTS_MAX = 6
 #: maximum time by which the wall clock of an agent that lost its state is set back
 SET_BACK_MAX_S = 1_000
-#: maximum time by which the clock of a scheduler jumps ahead: with a larger jump, it would not wait for a write that is
+#: maximum time by which the clock of a scheduler jumps ahead, in all: otherwise it would not wait for a write that is
 #: carried out late (``CARRIED_OUT_WITHIN_S`` minus ``PROXY_TIMEOUT_S`` of the simulated Placement)
 JUMP_MAX_S = 30
 #: The maximum for the clock of an agent is less.  The agent counts an accepted claim for at least
@@ -70,6 +71,7 @@ class Faults:
         self._world = world
         self._rng = rng
         self._jumped: set[str] = set()
+        self._ahead_s = Counter[int]()  # number of a scheduler -> the time by which its clock jumps, in all
         self._kinds: dict[str, Callable[[float, float], str]] = {
             "cut_nodes": self._cut_nodes,
             "cut_half": self._cut_half,
@@ -409,7 +411,10 @@ class Faults:
 
     def _scheduler_clock_jumps(self, at_s: float, _for_s: float) -> str:
         number, schedulers = self._rng.randrange(self._world.sizes.schedulers), self._world.schedulers
-        by_s = self._rng.randint(1, JUMP_MAX_S)
+        by_s = min(self._rng.randint(1, JUMP_MAX_S), JUMP_MAX_S - self._ahead_s[number])
+        if by_s == 0:
+            return "nobody, it is far enough ahead"
+        self._ahead_s[number] += by_s
 
         def jump() -> None:
             if number in schedulers:
