@@ -113,6 +113,17 @@ def test_a_release_ends_a_claim_whether_the_node_has_shown_it_or_not(shown: bool
     assert pool.claim(ask("job", gpus=2)).claims[0].node == "a-uuid"
 
 
+def test_a_node_that_gets_another_name_keeps_its_claims() -> None:
+    # given a claim that the node does not show yet
+    pool = scheduler(node("a", 1))
+    pool.claim(ask())
+    # when its owner names it otherwise
+    pool.put(replace(node("a", 1), name="renamed"))
+    # then the room is taken
+    state = pool.state("a-uuid")
+    assert (state.name, state.free(GPU)) == ("renamed", 0)
+
+
 def test_alternates_follow_the_claim_and_are_not_claimed() -> None:
     pool = scheduler(node("a", 8), node("b", 6), node("c", 4), node("d", 2))
 

@@ -201,7 +201,36 @@ def test_a_node_that_returns_under_another_host_starts_empty():
     assert table.slots_of_host("compute1") == ()
 
 
+def test_a_node_with_another_name_keeps_its_row_and_its_claims():
+    table = table_with_one()
+    table.assume(NODE, "c1", "server-1", small(), SMALL)
+    before = table.static_generation
+    table.upsert(NODE, "cell1", "compute1", "renamed.example")
+    assert table.view(NODE).nodename == "renamed.example"
+    assert table.is_outstanding("c1")
+    assert table.static_generation > before
+
+
+def test_the_name_of_a_node_is_what_its_leaf_says():
+    table = table_with_one()
+    for leaf, name in (("a.example", "a.example"), (None, "a.example"), ("b.example", "b.example")):
+        table.apply(NODE, {"cn.hypervisor_hostname": leaf}, {}, {}, epoch=5, sequence=2)
+        assert table.view(NODE).nodename == name
+    table.load(NODE, node_leaves(), {}, epoch=6, sequence=1)
+    assert table.view(NODE).nodename == "b.example"
+
+
 # -- who is considered
+
+
+def test_a_node_without_a_name_is_not_considered():
+    table = HostTable()
+    table.upsert(NODE, "cell1", "compute1", "")
+    table.set_service(ServiceFacts("compute1"))
+    table.load(NODE, node_leaves(), {}, epoch=5, sequence=1)
+    assert closed(table) == CODE_OF_CLOSED[Exclusion.NEVER_REPORTED]
+    table.apply(NODE, {"cn.hypervisor_hostname": "compute1.example"}, {}, {}, epoch=5, sequence=2)
+    assert closed(table) == 0
 
 
 def test_a_host_is_considered_when_its_service_is_known_and_it_has_reported():
