@@ -85,7 +85,7 @@ FRESHNESS = TermGroup("Freshness of a node", "status: the line nodes and the col
 
 NOT_CHOOSABLE = TermGroup("Why a node is not choosable", "status --nodes: the column why_not; why: reasons.", {
     "no_service_record": "Nova's database has no nova-compute service for the host of the node.",
-    "never_reported": "nova-compute has not reported the resources of the node yet.",
+    "never_reported": "nova-compute has not reported the resources or the name of the node yet.",
     "cell_disabled": "The cell is disabled. Its hosts are selected only when the request names the cell.",
     "stale": "The node is stale: a snapshot of the agent is awaited, or the agent is unresponsive.",
     "agent_not_ready": "The agent has no connection to nova-compute, or nova-compute has not finished its first audit.",

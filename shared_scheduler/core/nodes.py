@@ -53,7 +53,7 @@ from shared_scheduler.core.step import Fact, Step, TimerKey, Timers
 from shared_scheduler.core.unlisted_nodes import UnlistedNodes
 from shared_scheduler.model.interning import Pool
 from shared_scheduler.model.leaf_validation import find_invalid_leaf
-from shared_scheduler.model.leaves import AGENT_GROUPS, COMPUTE_NODE
+from shared_scheduler.model.leaves import AGENT_GROUPS
 from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.protocol.limits import (
     ALL_COMPARISONS_BURST,
@@ -96,9 +96,6 @@ ROW_FRESHNESS = {
 
 #: rows whose claims go to the node's agent
 BY_AGENT = frozenset({Freshness.FRESH, Freshness.SUSPECT, Freshness.STALE})
-
-#: the leaf with the name of the node (Nova: hypervisor_hostname)
-NODENAME_LEAF = COMPUTE_NODE + "hypervisor_hostname"
 
 
 def consumers_of(event: NodeRead, table: HostTable) -> dict[str, Consumer]:
@@ -397,13 +394,8 @@ class Nodes:
                 sequence=message.sequence,
             )
             return
-        nodename = leaves.get(NODENAME_LEAF)
-        self._table.upsert(
-            known.node,
-            known.cell,
-            known.host,
-            nodename if isinstance(nodename, str) else known.host,
-        )
+        # a leaf of nova-compute names the node, and is not there before nova-compute has reported to the agent
+        self._table.upsert(known.node, known.cell, known.host, "")
         self._table.load(
             message.node,
             message.leaves,

@@ -39,6 +39,8 @@ All leaves are *effective*: they include claims that the agent has accepted and 
 from __future__ import annotations
 
 COMPUTE_NODE = "cn."
+#: the name of the node, which often is not its service host
+NODENAME = COMPUTE_NODE + "hypervisor_hostname"
 STATS = "stats."
 NUMA_STATIC = "numa.static"
 NUMA = "numa."

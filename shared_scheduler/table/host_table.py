@@ -60,6 +60,8 @@ from shared_scheduler.table.row_writer import DirtyFlags, RowWriter
 
 #: changes that ``static_at`` records
 RARE = DirtyFlags.STATIC | DirtyFlags.PROVIDERS
+#: changes that may decide whether a host is considered: whether its agent takes claims, and its name
+CLOSING = DirtyFlags.READY | DirtyFlags.STATIC
 
 
 #: number of remembered changes; a power of two.  A reader that is further behind starts again, which is cheaper then
@@ -138,11 +140,13 @@ class HostTable:
     def upsert(self, node: str, cell: str, host: str, nodename: str) -> int:
         """Add the node, or move it; returns its slot.
 
-        If the cell, host or name of the node has changed, its row is reset.
+        If the cell or host of the node has changed, its row is reset.  ``nodename`` is empty if it is not known; then
+        the row keeps its name.  The leaf of the name replaces it (``RowWriter.put_name``).
         """
         known = self._of_node.get(node)
         if known is not None:
-            if (known.cell, known.host, known.nodename) == (cell, host, nodename):
+            if (known.cell, known.host) == (cell, host):
+                self._name(known, nodename)
                 return known.slot
             self.remove(node)
         slot = self._free.pop() if self._free else len(self._rows)
@@ -162,6 +166,12 @@ class HostTable:
         self._put_aggregates(row)
         self._moved(row)
         return slot
+
+    def _name(self, row: Row, nodename: str) -> None:
+        if nodename and row.nodename != nodename:
+            self._writer.put_name(row, nodename)
+            self._closed(row)
+            self._static(row)
 
     def remove(self, node: str) -> None:
         """Remove the node and end its outstanding claims.  An unknown node is ignored."""
@@ -298,7 +308,7 @@ class HostTable:
         if row.claims:
             self._overlay.mark_ended(row, claims)
             self._overlay.settle(row)
-        if has_not_reported or dirty & DirtyFlags.READY:
+        if has_not_reported or dirty & CLOSING:
             self._closed(row)
         if dirty & RARE:
             self._static(row)

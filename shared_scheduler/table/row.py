@@ -37,7 +37,7 @@ class Exclusion(StrEnum):
 
     NO_SLOT = "no_slot"  # internal: the slot has no host
     NO_SERVICE = "no_service_record"
-    NEVER_REPORTED = "never_reported"  # nova-compute has not reported usage yet
+    NEVER_REPORTED = "never_reported"  # nova-compute has not reported usage, or the name of the node, yet
     CELL_DISABLED = "cell_disabled"
     STALE = "stale"
     NOT_READY = "agent_not_ready"  # nova-compute does not run
@@ -178,6 +178,7 @@ class OwnClaim:
 class Row:
     """The state of one node.  Only ``RowWriter`` writes it, except ``claims``, which only the overlay writes.
 
+    ``nodename`` is Nova's hypervisor_hostname; empty until the databases or nova-compute have told it.
     ``used`` is the sum of consumers and of the counted allocations of ``claims``: provider -> class -> amount.
     """
 

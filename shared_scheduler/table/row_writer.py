@@ -468,11 +468,17 @@ class RowWriter:
 
     def derive_static(self, row: Row) -> None:
         """Derive rarely changing data that does not depend on providers."""
+        self.put_name(row, row.leaves.get(leaves.NODENAME))
         version = row.leaves.get("cn.hypervisor_version")
         number = float(version) if isinstance(version, int | float) else 0.0
         self._columns.put_tallied("hypervisor_version", row.slot, number)
         facts = repr([row.leaves.get(name) for name in leaves.HYPERVISOR])
         self._columns.hypervisors.put(row.slot, facts)
+
+    def put_name(self, row: Row, nodename: Leaf) -> None:
+        """Name the node; what is no name changes nothing: nova-compute has not reported to the agent yet."""
+        if isinstance(nodename, str) and nodename:
+            row.nodename = nodename
 
     def derive_exclusion(self, row: Row, service: ServiceFacts | None, cell_disabled: bool) -> None:
         """Derive whether the host is considered at all."""
@@ -581,7 +587,7 @@ def _room_of(row: Row, provider: Provider, rc: str, inventory: Inventory) -> int
 
 
 def _why_closed(row: Row, service: ServiceFacts | None, cell_disabled: bool) -> Exclusion | None:
-    if row.leaves.get("cn.free_disk_gb") is None:
+    if row.leaves.get("cn.free_disk_gb") is None or not row.nodename:
         return Exclusion.NEVER_REPORTED
     if row.freshness is Freshness.STALE:
         return Exclusion.STALE
