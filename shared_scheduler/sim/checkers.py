@@ -8,7 +8,7 @@ violate it: an agent sends, a scheduler takes a step, a request is answered.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from shared_scheduler.core import effects as ef
@@ -410,9 +410,17 @@ class Checkers:
             (query,) = asked.request.queries
             lost = [one.node for one in inner if not self._world.operators.had(one.node, query, asked.asked_s)]
             self.check("selected", not lost, where, server.uuid, lost, "lack what was asked for")
+            self._check_names(inner, where)
         cast = [self._claimed[claim_id] for claim_id in answer.claim_ids if claim_id in self._claimed]
         unheard = [claim.claim_id for claim in cast if (claim.node, claim.claim_id) not in self._agreed]
         self.check("own_word", not unheard, where, unheard, "were not accepted by the agents of their nodes")
+
+    def _check_names(self, choices: Sequence[ef.Choice], where: str) -> None:
+        """Check the names of nodes that have not gone."""
+        for choice in choices:
+            if (node := self._world.nodes.get(choice.node)) is not None:
+                same = (choice.host, choice.nodename) == (node.host, node.nodename)
+                self.check("named", same, where, choice.node, "is", choice.host, choice.nodename)
 
     def _check_failure(self, scheduler: SimScheduler, asked: SentRequest) -> None:
         """Applies only when Placement was reachable all the time."""

@@ -54,6 +54,7 @@ class SimTracker:
 
     node: str
     host: str
+    nodename: str
     number: int
     size: Size
     instances: dict[str, Held] = field(default_factory=dict)
@@ -128,7 +129,7 @@ class SimTracker:
             "cn.id": self.number,
             "cn.uuid": self.node,
             "cn.host": self.host,
-            "cn.hypervisor_hostname": self.host,
+            "cn.hypervisor_hostname": self.nodename,
             "cn.hypervisor_type": "fake",
             "cn.hypervisor_version": 1_000,
             "cn.host_ip": "192.0.2.1",

@@ -104,6 +104,7 @@ class Faults:
             "host_floods": self._host_floods,
             "provider_stays": self._provider_stays,
             "host_evacuated": self._host_evacuated,
+            "host_reboots": self._host_reboots,
         }
 
     def draw(
@@ -290,6 +291,26 @@ class Faults:
                 node.start_compute()
 
         self._span(at_s, for_s, die, rise)
+        return node.node
+
+    def _host_reboots(self, at_s: float, for_s: float) -> str:
+        """Its agent is back at once, and nova-compute, which names the node, is not."""
+        world = self._world
+        node = world.rng(f"reboots at {at_s}").choice([*world.nodes.values()])
+        struck: list[bool] = []
+
+        def begin() -> None:
+            if node.agent is not None and node.compute_up:
+                struck.append(True)
+                node.kill_compute()
+                node.kill_agent()
+                node.start_agent()
+
+        def end() -> None:
+            if struck:
+                node.start_compute()
+
+        self._span(at_s, for_s, begin, end)
         return node.node
 
     def _node_goes(self, at_s: float, _for_s: float) -> str:

@@ -27,6 +27,7 @@ WHILE_IT_RUNS = {
     "alternates": "Alternates are in the cell of the selected host, and none of them is a selected host.",
     "selected": "Each node of an answer had the trait or aggregate that was asked for at some time since the request "
     "arrived.",
+    "named": "An answer has the host and the name of each of its nodes as the database has them.",
     "anti_affinity": "No agent accepts a claim beyond the members that an anti-affinity group may have on its node, "
     "and no answer goes beyond them where no agent speaks.",
     "affinity": "No answer places members of an affinity group on different hosts.",

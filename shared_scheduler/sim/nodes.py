@@ -73,9 +73,11 @@ class SimNode:
     ) -> None:
         self.node = f"node-{number:05d}"
         self.host = f"host-{number:05d}"
+        #: Nova's hypervisor_hostname; that of every other node is its host
+        self.nodename = self.host if number % 2 else f"{self.host}.example.org"
         self.address = agent_address(self.host)
         self.cell = cell
-        self.tracker = SimTracker(self.node, self.host, number, size)
+        self.tracker = SimTracker(self.node, self.host, self.nodename, number, size)
         self.newer = newer
         if newer:
             self.tracker.extra[LATER_LEAF] = {"number": number}
@@ -107,7 +109,7 @@ class SimNode:
         self._auditing = False
         self._waiting: list[Order] = []  # for nova-compute, or for the end of its audit
         self._unheard: deque[ev.Event] = deque()  # while frozen
-        around.placement.add_provider(self.node, self.host, size.inventories())
+        around.placement.add_provider(self.node, self.nodename, size.inventories())
         around.agenda.after(AUDIT_INTERVAL_S * rng.random(), self._audit)
 
     # -- the agent

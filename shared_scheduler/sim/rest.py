@@ -263,6 +263,7 @@ class Rest:
         shown = [held for uuid, held in written.items() if uuid in view.consumers or not self._is_lost(uuid)]
         shown += [held.allocations for uuid, held in view.consumers.items() if self._is_unnoticed(name, uuid)]
         row, used = view.used.get(name, {}), sum_amounts(shown).get(name, {})
+        self._check("converged", view.nodename == node.nodename, scheduler.name, name, "is named", view.nodename)
         same = same_allocations({name: row}, {name: used})
         self._check("converged", same, scheduler.name, name, "row", row, "Placement", used)
         lost = {uuid for uuid in view.members if self._is_lost(uuid)}

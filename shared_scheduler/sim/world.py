@@ -248,7 +248,7 @@ class World:
         members = frozenset(node.tracker.instances.keys() - gone)
         consumers = self.placement.consumers_of(node.node)
         generations, now = self.placement.generations(consumers), scheduler.clock.now
-        return ev.NodeRead(node.cell, node.node, node.host, node.host, leaves, consumers, members, now, generations)
+        return ev.NodeRead(node.cell, node.node, node.host, node.nodename, leaves, consumers, members, now, generations)
 
     def refresh(self, scheduler: SimScheduler, node: str, in_s: float) -> None:
         """Read a node again for one scheduler."""

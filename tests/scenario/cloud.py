@@ -197,7 +197,7 @@ class Cloud(Stage):
         for number, node in enumerate(nodes):
             pins, nics = facts.get("pins", 0), facts.get("nics", 0)
             self.computes[node] = compute = Compute(self, node, number, size, pins, nics)
-            self.placement.add_provider(node, compute.host, size.inventories())
+            self.placement.add_provider(node, compute.nodename, size.inventories())
             if facts.get("agents", 1):
                 compute.start_agent()
 
@@ -240,8 +240,7 @@ class Cloud(Stage):
         }
         held = self.placement.consumers_of(node) if self.placement.up else {}
         members = frozenset(compute.tracker.instances)
-        host = compute.host
-        return ev.NodeRead(CELL, node, host, host, leaves, held, members, self.now)
+        return ev.NodeRead(CELL, node, compute.host, compute.nodename, leaves, held, members, self.now)
 
     def search_for(self, node: str) -> ev.NodeRead | ev.NodeNotFound:
         return self.read_of(node) if node in self.computes else ev.NodeNotFound(node, self.now)

@@ -37,7 +37,8 @@ class Compute:
         self.cloud = cloud
         self.node, self.host = node, node.replace("node", "host")
         self.address = agent_address(self.host)
-        self.tracker = SimTracker(node, self.host, number, size)
+        self.nodename = f"{self.host}.example.org"
+        self.tracker = SimTracker(node, self.host, self.nodename, number, size)
         self.cells = cell_leaves(pins, nics)
         self.topologies: dict[str, str] = {}
         self.pins, self.nics = pins, nics

@@ -52,6 +52,8 @@ from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.table.assumed_claims import Overlay
 from shared_scheduler.table.columns import BoolArray, FloatArray
 from shared_scheduler.table.host_table import HostTable
+from shared_scheduler.table.row import Row
+from shared_scheduler.table.row_writer import RowWriter
 from tests.unit.planted import in_ledger, in_protocol, in_table
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -638,6 +640,27 @@ def believe_in_moves_without_an_answer(patch: pytest.MonkeyPatch) -> None:
 
     real = GroupCheck.judge
     patch.setattr(GroupCheck, "judge", judge)
+
+
+# -- names of nodes
+
+
+@bug("named")
+def take_the_host_for_the_name(patch: pytest.MonkeyPatch) -> None:
+    """A node whose snapshot lacks its name gets that of its host, and no increment corrects it."""
+
+    def upsert(self: HostTable, node: str, cell: str, host: str, nodename: str) -> int:
+        return real_upsert(self, node, cell, host, nodename or host)
+
+    def apply(self: RowWriter, row: Row, *changes: Any) -> int:
+        before = row.nodename
+        dirty = real_apply(self, row, *changes)
+        row.nodename = before
+        return dirty
+
+    real_upsert, real_apply = HostTable.upsert, RowWriter.apply
+    patch.setattr(HostTable, "upsert", upsert)
+    patch.setattr(RowWriter, "apply", apply)
 
 
 # -- providers without a node

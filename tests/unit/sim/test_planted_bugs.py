@@ -80,6 +80,7 @@ SHOWN_BY = {
     "wait_in_one_line": 47,
     "miss_members_that_begin_to_leave": 50,
     "believe_in_moves_without_an_answer": 50,
+    "take_the_host_for_the_name": 56,
     "wait_for_what_is_no_node": 51,
     "write_an_evacuation_without_its_source": 52,
     "trust_the_table_after_a_conflict": 52,
@@ -123,6 +124,7 @@ def plans() -> Iterator[RunPlan]:
     yield replace(many_labels(40), duration_s=12.0)  # claims outlive their requests
     yield deaf_plan()
     yield late_near_ties_plan()
+    yield booting_plan()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -385,6 +387,18 @@ def deaf_plan() -> RunPlan:
         workload=Workload(rate_per_s=15.0, lifetime_s=5.0, flavors=FLAVORS[:1]),
         fault_every_s=1.0,
         fault_kinds=("deaf_node",),
+    )
+
+
+def booting_plan() -> RunPlan:
+    """Hosts boot, and their agents publish their nodes before nova-compute has named them."""
+    return RunPlan(
+        seed=1,
+        duration_s=20.0,
+        sizes=Sizes(nodes=2, schedulers=2, heartbeat_interval_s=2.0),
+        workload=Workload(rate_per_s=6.0, lifetime_s=5.0, flavors=FLAVORS[:1]),
+        fault_every_s=2.0,
+        fault_kinds=("host_reboots",),
     )
 
 
