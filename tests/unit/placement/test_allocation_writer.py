@@ -126,6 +126,16 @@ def test_a_lost_reply_at_the_deadline_costs_only_a_read(
     assert [method for method, _ in world.http.calls] == ["PUT", "GET"]
 
 
+def test_a_lost_reply_costs_only_a_read_when_the_scheduler_stops(world: World, clock: Clock) -> None:
+    # given a writer that must not wait until it writes again, because it stops or its host is not free in time
+    writer = AllocationWriter(world.client, clock, lambda _: True, random.Random(1), without_nova)
+    effect = intent(world.provider())
+    world.http.faults = [lost_reply]
+    answer = writer.write(effect)
+    # then what stands counts as written
+    assert (answer.code, answer.generation, writer.in_doubt()) == (WriteCode.WRITTEN, 1, 0)
+
+
 @pytest.mark.parametrize("again", [lost_reply, never_sent])
 def test_allocations_that_were_written_twice_without_an_answer_are_deleted(
     world: World, allocation_writer: AllocationWriter, clock: Clock, again: Fault
