@@ -104,6 +104,7 @@ class _Course:
     adds_nothing: bool = False  # it replaces the same allocations of another scheduler
     unsure: bool = False  # a write without an answer may have been carried out
     unclear: bool = False  # what stands may have been created by another scheduler, and was written again
+    stands: int | None = None  # the generation in which it stands, until it is written again
     may_arrive: bool = False  # one of them may be carried out later
     sent: int = 0  # how often
     providers: consumer_conflicts.Generations | None = None  # generations before the last write of a new consumer
@@ -130,7 +131,15 @@ class _Course:
     @property
     def unfinished(self) -> WriteCode:
         """The result if the write is not sent again although it might succeed."""
+        if self.stands is not None:
+            return WriteCode.WRITTEN
         return WriteCode.PROVIDER_CONFLICT if self.answered else WriteCode.UNREACHABLE
+
+    def made(self, code: WriteCode) -> int | None:
+        """The generation of the consumer after a write that ends so.  None: not known which one was carried out last."""
+        if self.stands is not None:
+            return self.stands
+        return self.generation if code is WriteCode.WRITTEN or not self.unclear else None
 
     @property
     def policy(self) -> ConsumerPolicy:
@@ -266,7 +275,7 @@ class AllocationWriter:
 
     def _send(self, course: _Course) -> AllocationWritten | None:
         """Send the write once; None if the consumer must be read."""
-        effect = course.effect
+        effect, course.stands = course.effect, None
         course.last = reply = self._put(course.next, effect.request_id, effect.deadline_s)
         course.sent += 1
         meaning = reply.meaning
@@ -310,12 +319,10 @@ class AllocationWriter:
 
     def _make_sure(self, course: _Course, standing: ConsumerAllocations) -> AllocationWritten | None:
         """Write once more what another scheduler may have created; without time for that, it counts as written."""
-        created, course.unclear = course.next, True
-        course.next = replace(created, generation=standing.generation)
-        if self._patience(course, ConflictCase.UNCLEAR) is None:
-            return None
-        course.next = replace(created, generation=None)
-        return self._end(course, WriteCode.WRITTEN)
+        course.unclear, course.stands = True, standing.generation
+        course.next = replace(course.next, generation=standing.generation)
+        is_again = self._patience(course, ConflictCase.UNCLEAR) is None
+        return None if is_again else self._end(course, WriteCode.WRITTEN)
 
     def _merge_foreign(self, course: _Course, standing: ConsumerAllocations) -> bool:
         """Merge with what another writer has added, if the move and the amounts permit it."""
@@ -401,8 +408,7 @@ class AllocationWriter:
 
     def _end(self, course: _Course, code: WriteCode) -> AllocationWritten:
         effect, wrote, before = course.effect, course.next.allocations, course.base
-        is_known = code is WriteCode.WRITTEN or not course.unclear  # which of its writes was carried out last
-        generation = course.generation if is_known else None
+        generation = course.made(code)
         detail = "" if code is WriteCode.WRITTEN else "Placement did not answer"
         if code is WriteCode.WRITTEN:
             self._settled(effect.consumer)

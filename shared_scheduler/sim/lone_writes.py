@@ -63,6 +63,7 @@ class LoneWrite:
     merges: int = 0
     unsure: bool = False  # a write without an answer may have been carried out
     unclear: bool = False  # another scheduler may have created what stands, which was written again
+    stands: int | None = None  # the generation in which it stands, until it is written again
     may_arrive: bool = False  # one of them may be carried out later
     answered: bool = False  # the last one
     detail: str = ""
@@ -77,7 +78,16 @@ class LoneWrite:
     @property
     def made(self) -> int | None:
         """The generation of the consumer after the write.  None: not known."""
+        if self.stands is not None:
+            return self.stands
         return None if self.unclear else consumer_conflicts.generation_after(self.generation)
+
+    @property
+    def unfinished(self) -> WriteCode:
+        """How the write ends if it is not sent again although it might succeed."""
+        if self.stands is not None:
+            return WriteCode.WRITTEN
+        return WriteCode.PROVIDER_CONFLICT if self.answered else WriteCode.UNREACHABLE
 
     def replied(self, reply: CallReply) -> None:
         """Note an answer."""
@@ -127,11 +137,9 @@ class LoneWrite:
 
     def _make_sure(self, standing: ConsumerAllocations, now: float, record: OwnRecord) -> WriteCode | None:
         """Write once more what another scheduler may have created; without time for that, it counts as written."""
-        self.unclear, self.generation = True, standing.generation
-        if self._next(self.patience.after(ConflictCase.UNCLEAR, now, self.answered, record)) is None:
-            return None
-        self.generation = None
-        return WriteCode.WRITTEN
+        self.unclear, self.stands, self.generation = True, standing.generation, standing.generation
+        is_again = self._next(self.patience.after(ConflictCase.UNCLEAR, now, self.answered, record)) is None
+        return None if is_again else WriteCode.WRITTEN
 
     def _find(self, standing: ConsumerAllocations, attempts: Sequence[WriteAttempt]) -> ConflictCase:
         if self.before is not None:
@@ -152,7 +160,7 @@ class LoneWrite:
 
     def _next(self, step: NextWrite) -> WriteCode | None:
         if step is NextWrite.OVERDUE:
-            return WriteCode.PROVIDER_CONFLICT if self.answered else WriteCode.UNREACHABLE
+            return self.unfinished
         if step is NextWrite.LOST:
             return WriteCode.PROVIDER_CONFLICT
         if step is not NextWrite.AGAIN:
@@ -268,12 +276,12 @@ class LoneWrites:
         if lone.resume():
             then()
         elif self._clock.now >= lone.effect.deadline_s:
-            lone.ended(lone, WriteCode.PROVIDER_CONFLICT if lone.answered else WriteCode.UNREACHABLE)
+            lone.ended(lone, lone.unfinished)
         else:
             self._agenda.work(RESUME_AGAIN_S, self._run, lambda: self._resume(lone, then))
 
     def _send(self, lone: LoneWrite) -> None:
-        effect = lone.effect
+        effect, lone.stands = lone.effect, None
         lone.sent_s = self._clock.now
         lone.sent += 1
         wanted = Wanted(effect.claim_id, effect.consumer, lone.allocations, lone.generation)
