@@ -249,6 +249,28 @@ def test_a_winner_whose_write_got_no_answer_keeps_what_a_loser_has_written(
     assert holds(world, effect)
 
 
+def test_what_was_written_twice_is_deleted_although_the_second_write_arrives_after_its_deadline(
+    world: World, allocation_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given a write whose reply is lost, and which is sent once more, and has no answer until its deadline
+    held, effect = Held(), intent(world.provider())
+
+    def timed_out(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
+        clock.now = effect.deadline_s
+        return held(method, path, go)
+
+    world.http.faults = [lost_reply, carried_out, timed_out]
+    answer = allocation_writer.write(effect)
+    assert answer.code is WriteCode.WRITTEN
+
+    # when it arrives, and the request has ended meanwhile
+    assert held.arrive() == [204]
+    clean_up(allocation_writer, replace(undo(effect), generation=answer.generation), clock)
+
+    # then nothing stays
+    assert not world.client.consumer(effect.consumer).allocations
+
+
 def test_a_loser_whose_write_got_no_answer_does_not_take_the_winners_for_its_own(
     world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter, clock: Clock
 ) -> None:
