@@ -106,6 +106,7 @@ class _Course:
     unclear: bool = False  # what stands may have been created by another scheduler, and was written again
     stands: int | None = None  # the generation in which it stands, until it is written again
     may_arrive: bool = False  # one of them may be carried out later
+    may_change: bool = False  # so may one that changes the generation of what stands
     sent: int = 0  # how often
     providers: consumer_conflicts.Generations | None = None  # generations before the last write of a new consumer
     last: Reply | None = None
@@ -138,7 +139,7 @@ class _Course:
     def made(self, code: WriteCode) -> int | None:
         """The generation of the consumer after a write that ends so.  None: not known which one was carried out last."""
         if self.stands is not None:
-            return self.stands
+            return None if self.may_change else self.stands
         return self.generation if code is WriteCode.WRITTEN or not self.unclear else None
 
     @property
@@ -287,6 +288,7 @@ class AllocationWriter:
             return self._end(course, _FINAL[meaning])
         course.unsure |= meaning is Meaning.UNKNOWN
         course.may_arrive |= reply.may_arrive
+        course.may_change |= reply.may_arrive and course.next.generation is not None
         return None
 
     def _compare(self, course: _Course) -> AllocationWritten | None:

@@ -65,6 +65,7 @@ class LoneWrite:
     unclear: bool = False  # another scheduler may have created what stands, which was written again
     stands: int | None = None  # the generation in which it stands, until it is written again
     may_arrive: bool = False  # one of them may be carried out later
+    may_change: bool = False  # so may one that changes the generation of what stands
     answered: bool = False  # the last one
     detail: str = ""
     sent: int = 0  # how often
@@ -79,7 +80,7 @@ class LoneWrite:
     def made(self) -> int | None:
         """The generation of the consumer after the write.  None: not known."""
         if self.stands is not None:
-            return self.stands
+            return None if self.may_change else self.stands
         return None if self.unclear else consumer_conflicts.generation_after(self.generation)
 
     @property
@@ -94,6 +95,7 @@ class LoneWrite:
         self.answered = reply.code is not WriteCode.UNREACHABLE
         self.unsure |= not self.answered
         self.may_arrive |= reply.may_arrive
+        self.may_change |= reply.may_arrive and self.generation is not None
         self.detail = reply.detail
 
     def merge_with(self, standing: ConsumerAllocations, attempts: Sequence[WriteAttempt] = ()) -> None:
