@@ -249,6 +249,28 @@ def test_a_winner_whose_write_got_no_answer_keeps_what_a_loser_has_written(
     assert holds(world, effect)
 
 
+def test_a_winner_whose_write_got_no_answer_keeps_what_a_loser_has_written_again_at_the_same_moment(
+    world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter
+) -> None:
+    # given one request that two schedulers got, and the winner has created the consumer, without an answer
+    effect, losers = intent(world.provider()), []
+
+    # when both write that again, and the loser is faster
+    def overtaken(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
+        losers.append(other_writer.write(replace(effect, claim_id="of-the-loser")))
+        return go()
+
+    world.http.faults = [lost_reply, carried_out, overtaken]
+    winner = allocation_writer.write(effect)
+    assert [winner.code, losers[0].code] == [WriteCode.WRITTEN] * 2
+
+    # and the loser cleans up before its deadline
+    other_writer.delete(replace(undo(effect), generation=losers[0].generation))
+
+    # then the allocations stay: the winner answers with them
+    assert holds(world, effect)
+
+
 def test_what_was_written_twice_is_deleted_although_the_second_write_arrives_after_its_deadline(
     world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
