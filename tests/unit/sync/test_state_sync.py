@@ -29,12 +29,13 @@ from shared_scheduler.core.events import (
 )
 from shared_scheduler.sync.bounded_reads import HANGING_MAX
 from shared_scheduler.sync.databases import Cell, CellDatabase
-from shared_scheduler.sync.read_registry import LANES, NODES, QUESTIONS, SOURCES
-from shared_scheduler.sync.state_sync import StateSync
+from shared_scheduler.sync.read_registry import COUNTERS, LANES, NODE_LIST, NODES, QUESTIONS, SERVICES, SOURCES
+from shared_scheduler.sync.state_sync import OPENED_AGAIN_AFTER_S, StateSync
 from tests.support import empty_databases
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World
 from tests.unit.sync.nova_databases import NovaDatabases
+from tests.unit.sync.one_cell import Site
 
 WAIT_S = 60.0
 QUICK = [replace(each, poll_s=each.poll_s and 0.05) for each in SOURCES]
@@ -270,6 +271,43 @@ def test_a_cell_that_hangs_is_opened_again_while_the_api_database_hangs_too(
     finally:
         answer.set()
     service.sync.stop()
+
+
+def test_a_cell_of_which_one_table_hangs_is_opened_again_less_and_less_often(
+    nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answer, opened, open_cell = threading.Semaphore(0), threading.Event(), list[CellDatabase](), nova.open_cell
+
+    # given a cell whose services can be read, and whose table of nodes is locked
+    def hang() -> dict[str, str]:
+        asked.release()
+        answer.wait()
+        return {}
+
+    def partly_locked(cell: Cell) -> CellDatabase:
+        opened.append(open_cell(cell))
+        monkeypatch.setattr(opened[-1], "node_hosts", hang)
+        return opened[-1]
+
+    monkeypatch.setattr(nova, "open_cell", partly_locked)
+    site = Site(nova, world, nodes_max=0)
+    # when it is polled for an hour
+    read, read_of = site.sync.revalidator, 0
+    for _ in range(360):
+        if len(opened) > read_of:
+            read_of = len(opened)
+            read.wait_for([(SERVICES, (nova.cell_uuid,))], 0.0)
+            lane = partial(read.wait_for, [(NODE_LIST, (nova.cell_uuid,))], 0.0, bounded=False)
+            threading.Thread(target=lane, daemon=True).start()
+            assert asked.acquire(timeout=WAIT_S)
+        site.now_s += 10.0
+        read.read(COUNTERS)
+    answer.set()
+    # then each attempt that left a thread that hangs has doubled the time to the next one
+    attempts, waited_s = 0, OPENED_AGAIN_AFTER_S
+    while waited_s < 3600.0:
+        attempts, waited_s = attempts + 1, 2 * waited_s + OPENED_AGAIN_AFTER_S
+    assert len(opened) == 1 + attempts
 
 
 class SomeHang:
