@@ -137,7 +137,7 @@ class _Course:
         return WriteCode.PROVIDER_CONFLICT if self.answered else WriteCode.UNREACHABLE
 
     def made(self, code: WriteCode) -> int | None:
-        """The generation of the consumer after a write that ends so.  None: not known which one was carried out last."""
+        """The generation of the consumer after a write that ends so.  None: not known which was carried out last."""
         if self.stands is not None:
             return None if self.may_change else self.stands
         return self.generation if code is WriteCode.WRITTEN or not self.unclear else None

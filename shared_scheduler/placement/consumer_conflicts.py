@@ -30,10 +30,11 @@ over delivers one request to two schedulers, both may answer with the same alloc
 So what has replaced a twin is deleted only after the time of the request, if Nova shows that it is not needed
 (``core/claims.py``).  An earlier attempt is recognised by its generation as well.
 
-If a write of a new consumer got no answer, and its allocations stand in the first generation, Placement does not show
-who has created them: they are *unclear*.  A scheduler that needs them writes them once more, as it does those of a
-twin, so that a twin that fails does not delete them.  If there is no time for that, as after the time-out of a write,
-they count as its own.  A scheduler that does not need them any more asks Nova about a new server: once the other one
+If a write of a new consumer got no answer, and its allocations stand in the first generation, or in the one that the
+last write makes, Placement does not show who has written them: they are *unclear*.  A scheduler that needs them writes
+them once more, as it does those of a twin, so that a twin that fails does not delete them.  Only an answer ends this,
+because a twin may do the same at the same moment.  If there is no time for that, as after the time-out of a write, they
+count as its own.  A scheduler that does not need them any more asks Nova about a new server: once the other one
 has answered, the server is in a cell.
 
 An *orphan* is a consumer record of generation 0 without allocations: Placement commits the record before the
@@ -93,7 +94,7 @@ class ConflictCase(StrEnum):
     UNCHANGED = "unchanged"  # merge: the same as read before
     OWN_ATTEMPT = "own_attempt"
     TWIN = "twin"  # as wanted, but not written by this scheduler
-    UNCLEAR = "unclear"  # as wanted, and created by a write of this scheduler without an answer or by a twin
+    UNCLEAR = "unclear"  # as wanted, by a write of this scheduler without an answer or by a twin
     FOREIGN = "foreign"
 
 
@@ -109,7 +110,6 @@ class ConflictAction(StrEnum):
 
 RULES: Mapping[ConsumerPolicy, Mapping[ConflictCase, ConflictAction]] = {
     ConsumerPolicy.NEW: {
-        ConflictCase.AS_WANTED: ConflictAction.DONE,
         ConflictCase.NOTHING: ConflictAction.AGAIN,
         ConflictCase.OWN_ATTEMPT: ConflictAction.REPLACE,
         ConflictCase.TWIN: ConflictAction.REPLACE,
@@ -172,10 +172,8 @@ def find_new(
     if (standing.project_id, standing.user_id) != (wanted.project_id, wanted.user_id):
         return ConflictCase.FOREIGN
     if same_allocations(standing.allocations, wanted.allocations):
-        if unsure and standing.generation == CREATED:
-            return ConflictCase.UNCLEAR
-        ours = unsure and is_of(standing, wanted.generation)
-        return ConflictCase.AS_WANTED if ours else ConflictCase.TWIN
+        may_be_ours = unsure and standing.generation in (CREATED, wanted.generation)
+        return ConflictCase.UNCLEAR if may_be_ours else ConflictCase.TWIN
     mine = own_attempt(standing, (attempt for attempt in attempts if not attempt.before))
     return ConflictCase.FOREIGN if mine is None else ConflictCase.OWN_ATTEMPT
 

@@ -65,7 +65,7 @@ def test_new() -> None:
     wanted = held(TARGET)
     assert consumer_conflicts.find_new(ConsumerAllocations(), wanted) is ConflictCase.NOTHING
     assert consumer_conflicts.find_new(held(TARGET), wanted) is ConflictCase.UNCLEAR
-    assert consumer_conflicts.find_new(held(TARGET, times=2), held(TARGET, times=2)) is ConflictCase.AS_WANTED
+    assert consumer_conflicts.find_new(held(TARGET, times=2), held(TARGET, times=2)) is ConflictCase.UNCLEAR
     assert consumer_conflicts.find_new(held(TARGET, times=2), wanted) is ConflictCase.TWIN
     assert consumer_conflicts.find_new(held(TARGET), wanted, unsure=False) is ConflictCase.TWIN
     assert consumer_conflicts.find_new(held(SOURCE), wanted) is ConflictCase.FOREIGN
@@ -92,11 +92,10 @@ def test_equal_amounts_of_another_writer_are_not_ours() -> None:
 
 def test_every_finding_of_a_rule_has_its_step() -> None:
     new, merge = consumer_conflicts.RULES[ConsumerPolicy.NEW], consumer_conflicts.RULES[ConsumerPolicy.MERGE]
-    assert set(ConflictCase) - set(new) == {ConflictCase.UNCHANGED}
+    assert set(ConflictCase) - set(new) == {ConflictCase.UNCHANGED, ConflictCase.AS_WANTED}
     assert set(ConflictCase) - set(merge) == {ConflictCase.NOTHING, ConflictCase.TWIN, ConflictCase.UNCLEAR}
     for rule in (new, merge):
         assert rule[ConflictCase.FOREIGN] is ConflictAction.REFUSE
-        assert rule[ConflictCase.AS_WANTED] is ConflictAction.DONE
 
 
 def test_a_conflict_that_shows_nothing_is_the_consumers_where_no_provider_has_moved() -> None:
