@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -379,10 +379,16 @@ class Revalidator:
             now = self._clock()
             return max((now - each.began_s for each in self._polled(cell) if each.schedule.reading), default=0.0)
 
-    def has_answered(self, cell: str) -> bool:
-        """Whether a query of a cell has succeeded since it was added."""
+    def in_flight(self, cell: str) -> frozenset[str]:
+        """The sources that are read from a cell now."""
         with self._lock:
-            return any(each.newest_s > float("-inf") for each in self._polled(cell))
+            return frozenset(each.source.name for each in self._polled(cell) if each.schedule.reading)
+
+    def have_answered(self, cell: str, sources: Collection[str]) -> bool:
+        """Whether each of these sources of a cell has been read since it was added."""
+        with self._lock:
+            wanted = [each for each in self._polled(cell) if each.source.name in sources]
+            return all(each.newest_s > float("-inf") for each in wanted)
 
     def _polled(self, cell: str) -> list[Flight]:
         """What is read from the database of a cell alone."""

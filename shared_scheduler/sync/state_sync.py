@@ -38,7 +38,8 @@ GRACE_PER_NODE_S = SchedulerSettings().spread_ms_per_1000_nodes / 1e6
 #: How often the log contains the number of nodes that are still to be read after the start.
 PROGRESS_S = 10.0
 #: A cell is opened again, with further connections, when a read of it has taken so long: its connection may have been
-#: lost unnoticed.  The time doubles with each attempt that does not help, because each leaves a thread that hangs.
+#: lost unnoticed.  The time doubles with each attempt, because each leaves a thread that hangs, until all that hung is
+#: read: the lock of a table does not keep the other ones from being read.
 OPENED_AGAIN_AFTER_S, OPENED_AGAIN_MOST_S = 60.0, 1920.0
 #: Time for which a question waits for a database.  Others wait for the thread, and its request waits longer.
 QUESTION_READ_WITHIN_S = 10.0
@@ -85,6 +86,7 @@ class StateSync:
         self._cells: tuple[Cell, ...] = ()
         self._using = threading.Lock()  # only one thread changes which cells are polled
         self._again_after_s: dict[str, float] = {}  # cell -> when it is opened again, if not at first
+        self._hung: dict[str, frozenset[str]] = {}  # cell -> the sources that were not read when it was opened again
         self._audit_due_s = float("-inf")
         self._filling = False
         self.fleet = KnownNodes(nodes_max, clock, has_unlisted)
@@ -228,9 +230,11 @@ class StateSync:
                     LOG.warning("Cell %s has not answered for %.0f s, so it is opened again",
                                 known.database.cell.name or uuid, longest_s)  # fmt: skip
                     self._again_after_s[uuid] = min(2 * after_s, OPENED_AGAIN_MOST_S)
+                    self._hung[uuid] = self._hung.get(uuid, frozenset()) | self.revalidator.in_flight(uuid)
                     self._open_again(known)
-                elif self.revalidator.has_answered(uuid):
+                elif self.revalidator.have_answered(uuid, self._hung.get(uuid, ())):
                     self._again_after_s.pop(uuid, None)
+                    self._hung.pop(uuid, None)
 
     def _after_s(self, cell: str) -> float:
         return self._again_after_s.get(cell, OPENED_AGAIN_AFTER_S)
