@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A case that only Placement decides: two schedulers that race for the last unit of a node, one of which does not
-receive its agent's messages (doc/source/admin/placement.rst)."""
+receive its agent's messages (doc/source/admin/placement.rst).  And servers that come to a node without a claim: they
+are not counted as an earlier claim that its agent has accepted."""
 
 from __future__ import annotations
 
 from shared_scheduler.core.effects import Answer
+from shared_scheduler.protocol.messages import Claim, Release
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.network import NetworkFaults
+from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.run import drawn, run
-from shared_scheduler.sim.workload import FLAVORS, SentRequest, Workload
+from shared_scheduler.sim.workload import FLAVORS, SentRequest, Server, ServerState, Workload
 from shared_scheduler.sim.world import Sizes, World
 from shared_scheduler.table.row import Freshness
 from tests.unit.sim.single_requests import ask_for
@@ -16,6 +19,8 @@ from tests.unit.sim.single_requests import ask_for
 #: the calls of both schedulers overlap
 PLACEMENT_S = 0.2
 SILENT_S = 60.0
+#: messages have arrived after it
+MOMENT_S = 0.02
 
 
 def race(retries_inside: bool) -> tuple[World, list[SentRequest]]:
@@ -56,3 +61,45 @@ def test_what_is_written_without_an_agent_is_not_counted_as_an_earlier_claim_of_
     # a server is placed directly on a node whose agent had accepted a claim for it that was released since
     world = run(drawn(51226))
     assert world.checkers.violations == []
+
+
+def cast_late(world: World, server: Server, node: SimNode) -> tuple[Claim, Release]:
+    """A claim and its release, which the scheduler has cast, and of which the agent of the node hears later."""
+    scheduler, wanted = world.schedulers[0], {node.node: {"DISK_GB": FLAVORS[0].root_gb}}
+    claim = Claim("late", node.node, scheduler.name, server.uuid, wanted, server.usage, "", node.kept_epoch)
+    release = Release(claim.claim_id, node.node, scheduler.name, server.uuid)
+    world.sent(scheduler, claim)
+    world.sent(scheduler, release)
+    return claim, release
+
+
+def test_what_comes_by_force_is_not_counted_as_an_earlier_claim_that_arrives_late() -> None:
+    # given two nodes with room for one server each, and a server on one of them that was claimed for the other before
+    sizes = Sizes(nodes=2, schedulers=1, cells=1, size=Size(disk_gb=FLAVORS[0].root_gb))
+    world = World(1, sizes, Workload(rate_per_s=1e-6, build_fails=0.0, migrations_per_s=0.1), NetworkFaults())
+    world.run(5.0)
+    (server,) = ask_for(world).servers
+    run_until(world, server, ServerState.LIVES)
+    (other,) = (node for node in world.nodes.values() if node.node != server.node)
+    late = cast_late(world, server, other)
+
+    # when an operator moves it there by force, Placement goes away, so that the agent does not see this, and the agent
+    # hears of the claim and its release
+    run_until(world, server, ServerState.MOVES)
+    world.set_placement(False)
+    for message in late:
+        world.network.cast(message.scheduler, other.address, message)
+        world.run(MOMENT_S)
+    assert other.agent is not None
+    assert other.agent.ledger.used() == {}
+
+    # then it may accept another claim, which cannot be written
+    asked = ask_for(world)
+    world.run(MOMENT_S)
+    assert other.agent.ledger.awaits(asked.servers[0].uuid)
+    assert world.checkers.violations == []
+
+
+def run_until(world: World, server: Server, state: ServerState) -> None:
+    while server.state is not state:
+        world.run(MOMENT_S)
