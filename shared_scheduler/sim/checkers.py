@@ -7,7 +7,7 @@ violate it: an agent sends, a scheduler takes a step, a request is answered.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -91,8 +91,10 @@ class Checkers:
         self.turns = TurnChecks(world, self.check)
         self.searches = SearchChecks(world, self.check)
         self._claimed: dict[str, Claim] = {}  # claim id -> what was cast
+        self._cast: defaultdict[tuple[str, str], set[str]] = defaultdict(set)  # (node, consumer) -> ids of claims
         self._agreed: set[tuple[str, str]] = set()  # (node, claim id): the agent of the node has accepted the claim
-        self._taken_back: set[str] = set()  # ids of claims whose allocations were deleted, or are of a later claim
+        #: ids of claims, perhaps not accepted yet: what Placement has of their servers, if anything, is not of them
+        self._taken_back: set[str] = set()
         self._released: set[str] = set()  # ids of claims
         self._lost: set[tuple[str, str]] = set()  # (node, consumer) that its agent accepted and forgot
         self._steps = 0
@@ -146,7 +148,9 @@ class Checkers:
 
     def drop_claims_of(self, node: str, consumer: str) -> None:
         """Forget the claims and promises of a consumer on a node: it moved out, was not built, or arrives without a
-        claim (by force, or as an alternate)."""
+        claim (by force, or as an alternate).  An agent that accepts one of these claims later counts it only until it
+        ends."""
+        self._taken_back |= self._cast[node, consumer]
         held = self._accepted.get(node, {})
         for claim_id in [key for key, claim in held.items() if claim.consumer == consumer]:
             del held[claim_id]
@@ -247,6 +251,7 @@ class Checkers:
         """A scheduler is about to send a claim.  Without an epoch in it, an agent that was restarted could not
         detect a copy of a claim that was judged before the restart."""
         self._claimed[claim.claim_id] = claim
+        self._cast[claim.node, claim.consumer].add(claim.claim_id)
         self.check("seen_epoch", claim.seen_epoch > 0, scheduler.name, claim.claim_id, "on", claim.node)
 
     def released(self, release: Release) -> None:
@@ -255,9 +260,8 @@ class Checkers:
 
     def claimed_again(self, node: str, claim_id: str, consumer: str) -> None:
         """A scheduler claims a node for a server, perhaps again and without its agent: what Placement has of the server
-        from now on is not of a claim that was released before."""
-        held = ((key, claim) for key, claim in self._accepted.get(node, {}).items() if key in self._released)
-        self._taken_back.update(key for key, claim in held if claim.consumer == consumer and key != claim_id)
+        from now on is not of a claim that was released before, even if its agent accepts that one later."""
+        self._taken_back |= (self._cast[node, consumer] & self._released) - {claim_id}
 
     def taken_back(self, scheduler: SimScheduler, server: Server, allocations: Allocations) -> None:
         """A scheduler is about to delete the allocations of a server."""
