@@ -82,24 +82,28 @@ def test_allocations_of_a_server_in_cell_0_are_deleted_and_its_agent_reads(site:
     assert [event.node for event in site.told] == [node]
 
 
-def test_a_cell_that_hangs_does_not_keep_the_servers_of_others(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    # given a server that nova-conductor gave up, and a cell that accepts queries and does not answer them
-    server, answer = site.server("cell0"), threading.Event()
-    site.take(server, site.world.provider())
-    monkeypatch.setattr(site.cells[0], "offloaded", lambda *_: answer.wait() and ())
+def holds_after_a_sweep(site: Site, server: str, answer: threading.Event) -> bool:
+    """Whether Placement has the allocations of a server after a sweep, which ends when the database has answered."""
 
     def sweep() -> None:
         with contextlib.suppress(DatabaseError):
             site.sweep()
 
-    # when
     sweeping = threading.Thread(target=sweep, daemon=True)
     sweeping.start()
     sweeping.join(30.0)
-    # then
     held = site.holds(server)
     answer.set()
-    assert not held
+    return held
+
+
+def test_a_cell_that_hangs_does_not_keep_the_servers_of_others(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a server that nova-conductor gave up, and a cell that accepts queries and does not answer them
+    server, answer = site.server("cell0"), threading.Event()
+    site.take(server, site.world.provider())
+    monkeypatch.setattr(site.cells[0], "offloaded", lambda *_: answer.wait() and ())
+    # then a sweep takes them back nevertheless
+    assert not holds_after_a_sweep(site, server, answer)
 
 
 def test_an_api_database_that_hangs_does_not_keep_the_servers_of_cells(
@@ -112,19 +116,8 @@ def test_an_api_database_that_hangs_does_not_keep_the_servers_of_cells(
     monkeypatch.setattr(api, "buried", lambda *_: answer.wait() and ())
     monkeypatch.setattr(site.nova, "api", lambda: api)
     site.sut = site.scheduler(Share(0, 1))
-
-    def sweep() -> None:
-        with contextlib.suppress(DatabaseError):
-            site.sweep()
-
-    # when
-    sweeping = threading.Thread(target=sweep, daemon=True)
-    sweeping.start()
-    sweeping.join(30.0)
-    # then
-    held = site.holds(server)
-    answer.set()
-    assert not held
+    # then a sweep takes them back nevertheless
+    assert not holds_after_a_sweep(site, server, answer)
 
 
 def test_servers_that_were_checked_are_not_checked_again_after_an_outage(

@@ -286,19 +286,25 @@ def test_a_cell_that_had_nothing_to_check_for_a_minute_is_checked_again(
     assert [type(event) for event in cloud.site.heard] == [ServicesRead]
 
 
-def test_a_database_that_hangs_holds_up_neither_writes_nor_deletes(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # given a database that accepts a query and does not answer it
-    monkeypatch.setattr(service_checks, "MAX_WAIT_S", 0.1)
+def hanging_queries(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Events: the database is asked; it answers, that it is away."""
     asked, answers = threading.Event(), threading.Event()
 
     def hang(_hosts: object) -> Any:
         asked.set()
         answers.wait(WAIT_S)
-        raise DatabaseError("cell1 is away")
+        raise DatabaseError("the database is away")
 
     monkeypatch.setattr(cloud.site.cell.database, "accepting", hang)
+    return asked, answers
+
+
+def test_a_database_that_hangs_holds_up_neither_writes_nor_deletes(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a database that accepts a query and does not answer it
+    monkeypatch.setattr(service_checks, "MAX_WAIT_S", 0.1)
+    asked, answers = hanging_queries(cloud, monkeypatch)
     cloud.checks.start()
     # when a write for one of its hosts, and later a write and a delete come
     works: list[Any] = [cloud.write("cmp-1")]
@@ -320,14 +326,7 @@ def test_a_cell_that_was_opened_again_is_checked_while_a_query_of_before_hangs(
 ) -> None:
     # given a check of which the query is never answered, and the cell opened again therefore
     monkeypatch.setattr(service_checks, "MAX_WAIT_S", 0.1)
-    asked, answers = threading.Event(), threading.Event()
-
-    def hang(_hosts: object) -> Any:
-        asked.set()
-        answers.wait(WAIT_S)
-        raise DatabaseError("this database was closed")
-
-    monkeypatch.setattr(cloud.site.cell.database, "accepting", hang)
+    asked, answers = hanging_queries(cloud, monkeypatch)
     cloud.checks.expect("claim-1", cloud.nova.cell_uuid, "cmp-1")
     assert asked.wait(WAIT_S)
     cloud.site.now_s += OPENED_AGAIN_AFTER_S

@@ -219,12 +219,13 @@ def test_a_cell_that_answers_long_after_the_start_does_not_bring_back_what_was_r
     assert not [one for one in list(service.heard.queue) if isinstance(one, NodeRead)]
 
 
+@pytest.mark.parametrize("api_hangs", [False, True], ids=["alone", "and the API database hangs too"])
 def test_a_cell_is_read_on_another_connection_when_a_read_of_it_hangs(
-    nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch
+    nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch, api_hangs: bool
 ) -> None:
     monkeypatch.setattr("shared_scheduler.sync.state_sync.OPENED_AGAIN_AFTER_S", 0.3)
     nova.compute("cmp-1", world.provider())
-    answer, opened = threading.Event(), list[CellDatabase]()
+    answer, opened, api = threading.Event(), list[CellDatabase](), nova.api()
 
     # given a cell whose database was replaced during a query, which is never answered; another one would be
     def open_cell(cell: Cell) -> CellDatabase:
@@ -234,38 +235,13 @@ def test_a_cell_is_read_on_another_connection_when_a_read_of_it_hangs(
         opened.append(database)
         return database
 
+    if api_hangs:
+        monkeypatch.setattr(api, "aggregates", lambda: answer.wait() and ())
+        monkeypatch.setattr(nova, "api", lambda: api)
     service = Service(nova, world, open_cell)
     # when it is polled
     service.sync.use((service.here,))
     # then its services are read
-    try:
-        assert [one.host for one in service.wait_for(ServicesRead).services] == ["cmp-1"]
-    finally:
-        answer.set()
-    service.sync.stop()
-
-
-def test_a_cell_that_hangs_is_opened_again_while_the_api_database_hangs_too(
-    nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shared_scheduler.sync.state_sync.OPENED_AGAIN_AFTER_S", 0.3)
-    nova.compute("cmp-1", world.provider())
-    answer, opened, api = threading.Event(), list[CellDatabase](), nova.api()
-
-    # given an API database, and a connection to a cell, whose queries are never answered
-    def open_cell(cell: Cell) -> CellDatabase:
-        database = nova.open_cell(cell)
-        if not opened:
-            monkeypatch.setattr(database, "services", lambda: answer.wait() and ())
-        opened.append(database)
-        return database
-
-    monkeypatch.setattr(api, "aggregates", lambda: answer.wait() and ())
-    monkeypatch.setattr(nova, "api", lambda: api)
-    service = Service(nova, world, open_cell)
-    # when the cell is polled
-    service.sync.use((service.here,))
-    # then it is read on another connection
     try:
         assert [one.host for one in service.wait_for(ServicesRead).services] == ["cmp-1"]
     finally:
