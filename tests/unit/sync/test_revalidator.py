@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import given
 
 from shared_scheduler.core.events import AggregatesRead, Event
 from shared_scheduler.placement.connection import PlacementError
-from shared_scheduler.sync import cost, revalidator
+from shared_scheduler.sync import bounded_reads, cost, revalidator
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import Key, ReadRequest
 from shared_scheduler.sync.read_registry import AGGREGATES, CONSUMER, NODE, RETRY_MOST_S, SERVICES, SHARING, SOURCES
@@ -377,6 +378,35 @@ def test_a_read_for_which_no_thread_can_be_started_is_carried_out_by_who_waits(m
     sut.wait_for([CLOUD], 0.0)
     # then it is not in flight for ever
     assert len(driver.read_at) == 1 and row(sut, AGGREGATES)["in_flight"] == 0
+
+
+def test_a_cell_that_is_opened_again_before_the_thread_of_a_read_runs_is_not_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads, answer, place = list[Key](), threading.Event(), (SERVICES, ("cell-1",))
+
+    def read(key: Key, _began_s: float) -> tuple[()]:
+        reads.append(key)
+        if len(reads) == 1:
+            answer.wait(WAIT_S)
+        return ()
+
+    def begin(name: str, function: Callable[..., None], *arguments: Any) -> Future[None]:
+        sut.remove_cell("cell-1")
+        sut.add_cell("cell-1")
+        return bounded_reads.begin(name, function, *arguments)
+
+    sut = Revalidator(lambda event: None, max_wait_s=0.05)
+    sut.provide({SERVICES: read})
+    sut.add_cell("cell-1")
+    # given a read that hangs, and whose thread does not run yet when its cell is opened again
+    with monkeypatch.context() as before:
+        before.setattr(revalidator, "begin", begin)
+        sut.wait_for([place], 0.0)
+    # when the next decision comes, then the cell is read
+    sut.wait_for([place], 0.0)
+    answer.set()
+    assert len(reads) == 2
 
 
 # -- threads ---------------------------------------------------------------------------------------
