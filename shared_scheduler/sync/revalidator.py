@@ -282,7 +282,7 @@ class Revalidator:
         requested: frozenset[Place] = frozenset()
         succeeded = answers = False
         with self._lock:
-            if flight.source.is_waited_for:
+            if flight.source.is_waited_for and self._flights.get(flight.place) is flight:
                 self._authorities.begun(flight)
         with cost.measured() as spent:
             started_s = self._clock()
