@@ -383,12 +383,14 @@ def test_a_read_for_which_no_thread_can_be_started_is_carried_out_by_who_waits(m
 def test_a_cell_that_is_opened_again_before_the_thread_of_a_read_runs_is_not_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reads, answer, place = list[Key](), threading.Event(), (SERVICES, ("cell-1",))
+    reads, read_again, answer = list[Key](), threading.Event(), threading.Event()
+    place = (SERVICES, ("cell-1",))
 
     def read(key: Key, _began_s: float) -> tuple[()]:
         reads.append(key)
-        if len(reads) == 1:
-            answer.wait(WAIT_S)
+        if len(reads) == 2:
+            read_again.set()
+        answer.wait(WAIT_S)
         return ()
 
     def begin(name: str, function: Callable[..., None], *arguments: Any) -> Future[None]:
@@ -405,8 +407,9 @@ def test_a_cell_that_is_opened_again_before_the_thread_of_a_read_runs_is_not_awa
         sut.wait_for([place], 0.0)
     # when the next decision comes, then the cell is read
     sut.wait_for([place], 0.0)
+    is_read = read_again.wait(WAIT_S)
     answer.set()
-    assert len(reads) == 2
+    assert is_read
 
 
 # -- threads ---------------------------------------------------------------------------------------
