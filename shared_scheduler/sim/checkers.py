@@ -93,7 +93,7 @@ class Checkers:
         self._claimed: dict[str, Claim] = {}  # claim id -> what was cast
         self._cast: defaultdict[tuple[str, str], set[str]] = defaultdict(set)  # (node, consumer) -> ids of claims
         self._agreed: set[tuple[str, str]] = set()  # (node, claim id): the agent of the node has accepted the claim
-        #: ids of claims, perhaps not accepted yet: what Placement has of their servers, if anything, is not of them
+        #: ids of claims, accepted or not, that own no allocations in Placement, also if their servers have some there
         self._taken_back: set[str] = set()
         self._released: set[str] = set()  # ids of claims
         self._lost: set[tuple[str, str]] = set()  # (node, consumer) that its agent accepted and forgot

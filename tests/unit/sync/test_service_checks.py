@@ -325,13 +325,11 @@ def test_a_cell_that_was_opened_again_is_checked_while_a_query_of_before_hangs(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given a check of which the query is never answered, and the cell opened again therefore
-    monkeypatch.setattr(service_checks, "MAX_WAIT_S", 0.1)
     asked, answers = hanging_queries(cloud, monkeypatch)
     cloud.checks.expect("claim-1", cloud.nova.cell_uuid, "cmp-1")
     assert asked.wait(WAIT_S)
     cloud.site.now_s += OPENED_AGAIN_AFTER_S
     cloud.site.sync.revalidator.read(COUNTERS)
-    time.sleep(0.2)  # the query has taken longer than a write waits for it
     # when a service was disabled after the last poll, and a write for its host comes
     cloud.nova.change(models.Service, "cmp-2", disabled=True)
     cloud.expect("claim-2", "cmp-2")
