@@ -13,8 +13,9 @@ from shared_scheduler.core.group_check import (
     YIELD_PAUSE_S,
     YIELDS_MAX,
 )
+from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.decision.request import Group
-from shared_scheduler.protocol.messages import Consumer, Increment, RefusalCode
+from shared_scheduler.protocol.messages import Claim, Consumer, Increment, RefusalCode
 from tests.unit.core.scheduler_driver import (
     CELL,
     SchedulerDriver,
@@ -30,6 +31,7 @@ from tests.unit.core.scheduler_driver import (
 
 GROUP = Group("group", "affinity", frozenset({"server-1", "server-5"}))
 SOFT_GROUP = Group("group", "soft-affinity", frozenset({"server-5", "server-9"}))
+SOFT_APART = Group("group", "soft-anti-affinity", frozenset({"server-1", "server-5"}))
 
 
 def member(node: str) -> Consumer:
@@ -171,6 +173,30 @@ def test_a_soft_policy_is_tried_to_be_kept_once() -> None:
     # then it is asked once more, whatever is there, because there is no other
     assert claim.group is not None and again.group is not None
     assert (claim.group.seen, again.node, again.group.seen) == (0, "node-1", None)
+
+
+def claimed_apart(driver: SchedulerDriver) -> tuple[Claim, Claim]:
+    """The claims of a soft member: on a host that has taken another one meanwhile, and on the next host."""
+    claim = only_claim(driver.ask(request(group=SOFT_APART), within_s=60.0))
+    driver.hear(Increment(claim.node, 1, 2, consumers={"server-5": member(claim.node)}))
+    other = only_claim(driver.refuse(claim, RefusalCode.GROUP_CHANGED))
+    assert claim.node != other.node
+    return claim, other
+
+
+def test_a_soft_policy_is_told_again_after_a_write_that_was_not_sent() -> None:
+    # given two members whose writes were not sent, of which the other one has left its host
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    refused, claim = claimed_apart(driver)
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    driver.hear(Increment(refused.node, 1, 3, consumers={"server-5": None}))
+    driver.written(write, ev.WriteCode.NEVER_SENT)
+
+    # when both are claimed again at the same moment
+    again = only_claim(driver.wait(SchedulerSettings().crowded_wait_s))
+
+    # then the agent may still say that the other one was there first
+    assert again.group is not None and again.group.seen == 0
 
 
 # -- the check before the answer
