@@ -316,7 +316,7 @@ class Planner:
             return None
         most = AMOUNT_MAX if skips_filters(state.request) else asked.max_server_per_host
         group = replace(group, policy=asked.policy, max_server_per_host=most)
-        return claim_group(self._table, group, instance.consumer, node, instance.insists)
+        return claim_group(self._table, group, instance.consumer, node, instance.insists_on(node))
 
     def _request_for(self, state: RequestState, instance: InstancePlacement) -> Request:
         # after a yield the hosts come from Placement, and the table may be older; other instances have set the host

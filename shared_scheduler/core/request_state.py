@@ -23,6 +23,8 @@ ATTEMPTS_MAX = 128
 ATTEMPTS_WITH_HOLDERS_MAX = 16
 #: of the detail of one attempt, which a host may make as long as a message
 DETAIL_MAX_CHARS = 4096
+#: after this number of hosts with more members of a soft group than a decision saw, the next host is not asked
+SOFT_REFUSALS_MAX = 3
 
 
 @dataclass(slots=True)
@@ -184,12 +186,16 @@ class InstancePlacement:
     patient: bool = False
     #: it has waited longer for the late agent, for the sake of its soft group
     waited: bool = False
-    #: another host was tried before because of a soft policy
-    insists: bool = False
+    #: hosts whose agents said that they have more members of its soft group than the decision saw
+    told: set[str] = field(default_factory=set)
     #: hosts that were judged although a filter over columns had rejected them
     last_words: int = 0
     #: all members of its soft group that were known when its host was chosen were claims there, not built
     beside_claims: bool = False
+
+    def insists_on(self, node: str) -> bool:
+        """Whether the agent of this host is to ignore a soft policy."""
+        return node in self.told or len(self.told) >= SOFT_REFUSALS_MAX
 
     def reopen(self) -> None:
         """Mark the instance for another decision, because it has lost its host."""

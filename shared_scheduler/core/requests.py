@@ -538,6 +538,7 @@ class Requests:
         is_crowded = len(self._under_way) > self._settings.requests_max * PATIENT_PART
         if state.phase != RequestPhase.PLACING or is_crowded or not (has_time and has_attempts):
             return False
+        instance.told.clear()  # the other members may be elsewhere by then
         self._wait(step, state, instance, again_s)
         return True
 
@@ -550,7 +551,7 @@ class Requests:
             reason = claim.reason or Reason("refused")
             group = claim.intent.group
             if reason.code == RefusalCode.GROUP_CHANGED and group is not None and group.seen is not None:
-                instance.insists = True  # decide again with the agent's answer; this host may still be the best
+                instance.told.add(node)  # decide again with the agent's answer; this host may still be the best
             else:
                 instance.out[node] = reason
             self._quarantine.claim_refused(step, claim, reason)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core.group_check import SOFT_YIELD_LEFT_S, SOFT_YIELDS_MAX, YIELDS_MAX
+from shared_scheduler.core.request_state import SOFT_REFUSALS_MAX
 from shared_scheduler.core.spread_check import SPREAD_TOO_FAR
 from shared_scheduler.decision.pipeline import Decision
 from shared_scheduler.decision.request import Request
@@ -58,8 +59,8 @@ class GroupChecks:
         self._misled: set[tuple[str, str]] = set()
         #: (claim id, epoch) of the claims that an agent has accepted; a claim that arrives twice gets the same verdict
         self._accepted: set[tuple[str, int]] = set()
-        #: servers that an agent refused once, because of a soft policy
-        self._warned: set[str] = set()
+        #: servers that agents refused because of a soft policy, and these nodes
+        self._warned: dict[str, set[str]] = {}
         #: node -> servers whose group its agent has forgotten
         self._forgotten: dict[str, set[str]] = {}
 
@@ -135,7 +136,7 @@ class GroupChecks:
         if group.policy == GroupPolicy.ANTI_AFFINITY:
             few = len(there) < group.max_server_per_host
             self._check("anti_affinity", few, node.node, verdict.claim_id, "beside", sorted(there))
-        elif group.policy == GroupPolicy.SOFT_ANTI_AFFINITY and claim.consumer not in self._warned:
+        elif group.policy == GroupPolicy.SOFT_ANTI_AFFINITY and not self._may_insist(claim.consumer, node.node):
             seen = self._seen.get(verdict.claim_id, 0)
             what = (verdict.claim_id, "saw", seen, "members of", sorted(there))
             self._check("soft_anti_affinity", len(there) <= seen, node.node, *what)
@@ -143,7 +144,12 @@ class GroupChecks:
     def refused(self, verdict: Verdict, consumer: str) -> None:
         """An agent has refused a claim."""
         if verdict.reason is not None and verdict.reason.code == RefusalCode.GROUP_CHANGED:
-            self._warned.add(consumer)
+            self._warned.setdefault(consumer, set()).add(verdict.node)
+
+    def _may_insist(self, consumer: str, node: str) -> bool:
+        """Whether a claim may ignore the soft policy, because this agent or some others have refused the server."""
+        warned = self._warned.get(consumer, set[str]())
+        return node in warned or len(warned) >= SOFT_REFUSALS_MAX
 
     def _is_known(self, node: SimNode, uuid: str, server: Server) -> bool:
         """Whether the agent knows that this server, which it has accepted, is a member of the group."""

@@ -13,6 +13,7 @@ from shared_scheduler.core.group_check import (
     YIELD_PAUSE_S,
     YIELDS_MAX,
 )
+from shared_scheduler.core.request_state import SOFT_REFUSALS_MAX
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.decision.request import Group
 from shared_scheduler.protocol.messages import Claim, Consumer, Increment, RefusalCode
@@ -197,6 +198,21 @@ def test_a_soft_policy_is_told_again_after_a_write_that_was_not_sent() -> None:
 
     # then the agent may still say that the other one was there first
     assert again.group is not None and again.group.seen == 0
+
+
+def test_a_member_of_a_soft_group_insists_after_some_hosts_have_refused_it() -> None:
+    # given hosts that take a member whenever this one comes
+    names = [f"node-{number}" for number in range(SOFT_REFUSALS_MAX + 2)]
+    driver = SchedulerDriver().with_agents(*names)
+    claims = [only_claim(driver.ask(request(group=SOFT_APART)))]
+    for number in range(SOFT_REFUSALS_MAX):
+        taken_here = {f"other-{number}": Consumer(taken(claims[-1].node), True, "group")}
+        driver.hear(Increment(claims[-1].node, 1, 2, consumers=taken_here))
+        claims.append(only_claim(driver.refuse(claims[-1], RefusalCode.GROUP_CHANGED)))
+
+    # then it is told so a few times, and stays on the next one
+    assert [claim.group is not None and claim.group.seen for claim in claims] == [0] * SOFT_REFUSALS_MAX + [None]
+    assert len({claim.node for claim in claims}) == len(claims)
 
 
 # -- the check before the answer
