@@ -215,6 +215,30 @@ def test_a_member_of_a_soft_group_insists_after_some_hosts_have_refused_it() -> 
     assert len({claim.node for claim in claims}) == len(claims)
 
 
+def unanswered(driver: SchedulerDriver, claim: Claim) -> Claim:
+    """The agent accepts, and Placement does not answer in time; what it may have written is deleted.  The next claim."""
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    (again,) = claims_in(driver.deleted(only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))))
+    return again
+
+
+def test_a_member_of_a_soft_group_does_not_join_another_because_placement_was_slow() -> None:
+    # given a host with another member, and one for which Placement did not answer in time
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")}).with_agents("node-2")
+    claim = only_claim(driver.ask(request(group=SOFT_APART), within_s=60.0))
+    # then it is tried there once more
+    again = unanswered(driver, claim)
+    assert (claim.node, again.node) == ("node-2", "node-2")
+    # and goes to the other host after that
+    assert unanswered(driver, again).node == "node-1"
+
+
+def test_a_server_without_a_group_goes_to_the_next_host_because_placement_was_slow() -> None:
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask(within_s=60.0))
+    assert unanswered(driver, claim).node != claim.node
+
+
 # -- the check before the answer
 
 
