@@ -163,6 +163,10 @@ def _node_of(plan: Plan) -> str | None:
     return plan.node if isinstance(plan, CandidatesWanted) else None
 
 
+def _has_soft_group(request: Request) -> bool:
+    return request.group is not None and request.group.policy in SOFT
+
+
 def candidates_on(decision: Decision, node: str) -> tuple[Candidate, ...]:
     """The candidates of a root-only request on this host, one for each form that fits the root provider."""
     return tuple(Candidate({node: form.resources}, {"": (node,)}) for form in decision.forms(node) or ())
@@ -233,17 +237,35 @@ class Planner:
         It is decided without the chosen one, because that also changes the weights of the others."""
         assert instance.choice is not None
         request, chosen = self._request_for(state, instance), instance.choice.node
-        try:
-            decision = self._decide(state, request, instance, without=chosen)
-        except DecisionError:
-            return OtherHost.NONE
-        other = next(self._walk(state, request, decision, instance), None)
+        other = self._best(state, request, instance, frozenset(instance.out) | {chosen})
         if other is None:
             return OtherHost.NONE
         if chosen not in self._table:  # it was removed from the cloud
             return OtherHost.ALIKE
         alike = self._soft_members(request, instance, other) == self._soft_members(request, instance, chosen)
         return OtherHost.ALIKE if alike else OtherHost.OF_OTHER_MEMBERS
+
+    def include_better(self, state: RequestState, instance: InstancePlacement) -> None:
+        """Include the hosts again that a member of a soft group has left out only because an agent or Placement was
+        late, if one of them is the best and the best of the others has more or fewer members."""
+        request, left = self._request_for(state, instance), instance.left_for_others()
+        if not left or not _has_soft_group(request):
+            return
+        tried = frozenset(instance.out)
+        best, other = (self._best(state, request, instance, out) for out in (tried - left, tried))
+        if best is None or best not in left or other is None:
+            return
+        if self._soft_members(request, instance, best) != self._soft_members(request, instance, other):
+            instance.include_left()
+
+    def _best(
+        self, state: RequestState, request: Request, instance: InstancePlacement, excluded: frozenset[str]
+    ) -> str | None:
+        try:
+            decision = self._decider.decide(request, instance.index, excluded, state.narrowing)
+        except DecisionError:
+            return None
+        return next(self._walk(state, request, decision, instance), None)
 
     @contextmanager
     def unclaimed(self, state: RequestState) -> Iterator[tuple[FailureCode, str] | None]:
@@ -342,15 +364,9 @@ class Planner:
         return Selected(choice, approval.topology, approval.take)
 
     def _decide(
-        self,
-        state: RequestState,
-        request: Request,
-        instance: InstancePlacement,
-        natives: bool = True,
-        without: str = "",
+        self, state: RequestState, request: Request, instance: InstancePlacement, natives: bool = True
     ) -> Decision:
-        excluded = frozenset(instance.out) | {without} if without else frozenset(instance.out)
-        return self._decider.decide(request, instance.index, excluded, state.narrowing, natives)
+        return self._decider.decide(request, instance.index, frozenset(instance.out), state.narrowing, natives)
 
     def _tries(
         self, state: RequestState, request: Request, instance: InstancePlacement, decision: Decision
@@ -361,9 +377,7 @@ class Planner:
         next host may have been a near tie of that one only, and may have more or fewer members than the best of the
         others.
         """
-        group = request.group
-        soft = frozenset[str]() if group is None or group.policy not in SOFT else group.members - {instance.consumer}
-        again = state.claims_hosts and bool(self._table.members_at(soft))
+        again = state.claims_hosts and bool(self._table.members_at(self._soft_others(request, instance)))
         hosts = self._hosts(state, request, instance, decision)
         while (node := next(hosts, None)) is not None:
             yield node
@@ -392,7 +406,7 @@ class Planner:
         Quarantined hosts come last, because they may have refused only other requests.  A late agent may answer soon:
         its host is not passed over for one that has more or fewer members of a soft group."""
         omitted, alone, late = self._omitted(state, decision), self._quarantine.nodes, frozenset[str]()
-        if alone and request.group is not None and request.group.policy in SOFT:
+        if alone and _has_soft_group(request):
             late = self._quarantine.only_late
         if late:
             best = next(self._ranked(request, decision, omitted | alone - late), None)
@@ -406,7 +420,7 @@ class Planner:
     def _ranked(request: Request, decision: Decision, without: frozenset[str]) -> Iterator[str]:
         """The hosts of a decision except some.  For a member of a soft group, near ties are those of the best of these:
         those of another one may have more or fewer members."""
-        if request.group is not None and request.group.policy in SOFT:
+        if _has_soft_group(request):
             return decision.nodes(without)
         return (node for node in decision.nodes() if node not in without)
 
@@ -416,10 +430,14 @@ class Planner:
 
     def _soft_members(self, request: Request, instance: InstancePlacement, node: str) -> int:
         """The number of other members on a node, if the group is soft."""
-        group = request.group
-        if group is None or group.policy not in SOFT:
-            return 0
-        return sum(self._table.is_member(node, uuid) for uuid in group.members if uuid != instance.consumer)
+        return sum(self._table.is_member(node, uuid) for uuid in self._soft_others(request, instance))
+
+    @staticmethod
+    def _soft_others(request: Request, instance: InstancePlacement) -> frozenset[str]:
+        """The other members, if the group is soft."""
+        return (
+            request.group.members - {instance.consumer} if request.group and _has_soft_group(request) else frozenset()
+        )
 
     @staticmethod
     def _refusal(decision: Decision, instance: InstancePlacement) -> Refusal:

@@ -186,6 +186,10 @@ class InstancePlacement:
     patient: bool = False
     #: it has waited longer for the late agent, for the sake of its soft group
     waited: bool = False
+    #: hosts in ``out`` for which Placement did not answer in time; a member of a soft group may try them once more
+    unanswered: list[str] = field(default_factory=list)
+    #: the hosts that were tried once more
+    tried_again: set[str] = field(default_factory=set)
     #: hosts whose agents said that they have more members of its soft group than the decision saw
     told: set[str] = field(default_factory=set)
     #: hosts that were judged although a filter over columns had rejected them
@@ -212,6 +216,24 @@ class InstancePlacement:
         self._include_late()
         self.patient = self.patient or recalled
         return recalled
+
+    def leave_unanswered(self, node: str) -> None:
+        """Leave out a host for which Placement did not answer in time."""
+        if node not in self.tried_again:
+            self.unanswered.append(node)
+
+    def left_for_others(self) -> frozenset[str]:
+        """The hosts in ``out`` that have not refused the instance: their agents, or Placement, were late."""
+        return frozenset(self.unanswered if self.waited else (*self.unanswered, *self.late))
+
+    def include_left(self) -> None:
+        """Include these hosts again."""
+        self.tried_again.update(self.unanswered)
+        for node in self.unanswered:
+            self.out.pop(node, None)
+        self.unanswered.clear()
+        if not self.waited:
+            self._include_late()
 
     def _include_late(self) -> None:
         for node in self.late:

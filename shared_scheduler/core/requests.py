@@ -27,6 +27,8 @@ PLACING     an agent is late, and another host passes       PLACING     end the 
 PLACING     an agent is late, and the next host has         PLACING     wait for the agent longer, once
             more or fewer members of a soft group
 PLACING     no host but those whose agents were late        PLACING     include them, and wait for their verdicts
+PLACING     the best host for a soft group is left out,     PLACING     include it again, once for Placement
+            only because its agent or Placement was late
 PLACING     no host, but some were left out for others of   PLACING     include them; decide again
             its soft group, or because of servers with its
             label whose requests had no answer
@@ -122,6 +124,9 @@ HARD_ERRORS = {
     WriteCode.REJECTED: FailureCode.BAD_REQUEST,
     WriteCode.NEVER_SENT: FailureCode.OVERLOADED,
 }
+
+#: results of writes for which Placement, or its other writers, were too slow
+UNANSWERED = frozenset({WriteCode.PROVIDER_CONFLICT, WriteCode.UNREACHABLE})
 
 #: A request whose write waited in vain is decided again only while at most this part of ``requests_max`` is under way.
 #: While Placement does not keep up, the newest requests are served, so they must find a place.
@@ -351,6 +356,7 @@ class Requests:
             text = f"{instance.attempts} hosts were tried for {instance.consumer}, none took it"
             self._no_host(step, state, Refusal(text, stale_mirror=not state.request.root_only))
             return
+        self._planner.include_better(state, instance)
         plan = self._planner.plan(state, instance)
         if isinstance(plan, Refusal) and (state.forget_soft_hosts() or state.forget_unsettled()):
             return  # decide again, with more hosts
@@ -514,6 +520,8 @@ class Requests:
         outcome = outcome_of(claim, ending)
         state.journal.claim_went(claim, outcome, self._planner.held_room(state, claim, outcome))
         self._learn(step, instance, claim, ending)
+        if is_unanswered(claim, ending):
+            instance.leave_unanswered(claim.intent.node)
         if state.phase == RequestPhase.FAILING:
             self._fail_if_clean(step, state)
         elif self._write_again(step, state, instance, claim, ending):
@@ -803,6 +811,13 @@ def hard_error(claim: OpenClaim, ending: ClaimState) -> tuple[FailureCode, str] 
     if ending == ClaimState.NOT_WRITTEN and claim.write_code in HARD_ERRORS:
         return HARD_ERRORS[claim.write_code], claim.write_detail
     return None
+
+
+def is_unanswered(claim: OpenClaim, ending: ClaimState) -> bool:
+    """Whether a claim has ended because Placement, or its other writers, were too slow."""
+    if ending == ClaimState.NOT_WRITTEN:
+        return claim.write_code in UNANSWERED
+    return ending == ClaimState.DELETED and claim.reason is None
 
 
 def _group_of(state: RequestState) -> str:

@@ -216,7 +216,7 @@ def test_a_member_of_a_soft_group_insists_after_some_hosts_have_refused_it() -> 
 
 
 def unanswered(driver: SchedulerDriver, claim: Claim) -> Claim:
-    """The agent accepts, and Placement does not answer in time; what it may have written is deleted.  The next claim."""
+    """Placement does not answer in time; what it may have written is deleted.  The next claim."""
     write = only(ef.WriteAllocation, driver.accept(claim))
     (again,) = claims_in(driver.deleted(only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))))
     return again
