@@ -209,7 +209,7 @@ FAILURES = TermGroup("Result of a request", "why and records; the log.", {
 })  # fmt: skip
 
 SOURCES = TermGroup("Facts that compare reads", "compare: the word after the node in a line of differences.", {
-    "node": "The host of the node. Authority: Nova's database.",
+    "node": "The host of the node; node name: its name (hypervisor_hostname). Authority: Nova's database.",
     "service": "The flags of the service record: disabled, forced_down, up. Authority: Nova's database.",
     "member": "A server that nova-compute counts on the node; the agent counts those of its pending claims too "
               "(status --nodes). Authority: the agent, otherwise Nova's database.",

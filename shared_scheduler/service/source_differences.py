@@ -8,7 +8,7 @@ A source that covers a family covers all of it, so a missing fact is a differenc
 =============  =======================================  ============================================
 family         key                                      authority
 =============  =======================================  ============================================
-``node``       ()                                       Nova's database
+``node``       () is its host, ("name",) its name       Nova's database
 ``service``    (flag,)                                  Nova's database
 ``member``     (instance or migrated instance uuid,)    the agent, else Nova's database
 ``number``     (leaf,)                                  the agent, else Nova's database

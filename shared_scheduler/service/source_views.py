@@ -35,7 +35,7 @@ def of_table(scheduler: str, rows: Iterable[Row]) -> SourceView:
 
 
 def _of_row(row: Row) -> Iterator[tuple[Fact, Any]]:
-    yield ("node",), row["host"]
+    yield from _of_node(row["host"], row["nodename"])
     for flag, value in (row["service"] or {}).items():
         yield ("service", flag), value
     if row["epoch"]:
@@ -89,10 +89,16 @@ def of_database(
 
 
 def _of_database_row(read: NodeRead, services: Mapping[str, Mapping[str, bool]]) -> Iterator[tuple[Fact, Any]]:
-    yield ("node",), read.host
+    yield from _of_node(read.host, read.nodename)
     for flag, value in services.get(read.host, {}).items():
         yield ("service", flag), value
     yield from _numbers(read.leaves)
+
+
+def _of_node(host: str, name: str) -> Iterator[tuple[Fact, Any]]:
+    yield ("node",), host
+    if name:
+        yield ("node", "name"), name
 
 
 def _position(epoch: int, sequence: int) -> Iterator[tuple[Fact, Any]]:
