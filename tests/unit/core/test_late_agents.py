@@ -22,6 +22,7 @@ from tests.unit.core.scheduler_driver import (
     releases_in,
     request,
     resyncs_in,
+    snapshot,
 )
 
 NODES = ("node-1", "node-2", "node-3")
@@ -229,6 +230,22 @@ def test_a_request_ends_in_its_time_even_if_the_scheduler_was_frozen() -> None:
     assert releases_in(effects) == [claim.claim_id]
     assert {one.claim_id for one in claims_in(effects)} <= {claim.claim_id}
     driver.idle()
+
+
+def test_after_a_recheck_a_late_agent_is_left_as_in_a_new_request() -> None:
+    # given a request that was left by one agent, refused by the other two, and by the first one when that was recalled
+    driver = with_quick_agents()
+    claim = left_after(driver, only_claim(driver.ask()))
+    for _ in range(2):
+        claim = only_claim(driver.refuse(claim))
+    ask = only(ef.AskFitting, driver.refuse(claim))
+    # when Placement says that all have room, and their rows were read
+    driver.give(ev.FittingAnswered(ask.ask_id, frozenset(NODES), cause=ask.cause))
+    effects = [
+        effect for node in NODES for effect in driver.hear(snapshot(node, sequence=20, vcpus=64, free_mb=65_536))
+    ]
+    # and the next agent does not answer, then another host is claimed after the usual time
+    left_after(driver, only_claim(effects))
 
 
 def test_a_late_verdict_of_another_node_changes_nothing() -> None:
