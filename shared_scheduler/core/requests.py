@@ -617,6 +617,7 @@ class Requests:
         state.narrowing = OncePerRequestFilters()
         for instance in state.instances:
             instance.out.clear()
+            instance.forget_late()
             if not state.request.root_only:
                 instance.attempts = 0
 
