@@ -113,6 +113,14 @@ def test_a_release_ends_a_claim_whether_the_node_has_shown_it_or_not(shown: bool
     assert pool.claim(ask("job", gpus=2)).claims[0].node == "a-uuid"
 
 
+def test_a_node_without_a_name_has_its_uuid_as_name() -> None:
+    # given a node that its owner does not name, and one whose name was taken from it
+    pool = scheduler(replace(node("a", 1), name=""), node("b", 1))
+    pool.put(replace(node("b", 1), name=""))
+    # then both are claimed like others
+    assert [pool.claim(ask(job)).claims[0].name for job in ("x", "y")] == ["a-uuid", "b-uuid"]
+
+
 def test_a_node_that_gets_another_name_keeps_its_claims() -> None:
     # given a claim that the node does not show yet
     pool = scheduler(node("a", 1))
