@@ -17,8 +17,9 @@ from shared_scheduler.table.host_view import HostView
 class Node:
     """One node with everything that is known of it: ``IndependentScheduler.put`` replaces what was known before.
 
-    ``uuid`` identifies it, and ``name`` is for people.  ``consumers`` is what it holds: consumer -> class -> amount.
-    ``aggregates`` are names or ids of the caller's.  A node that is not ``in_service`` gets no new consumers.
+    ``uuid`` identifies it, and ``name`` is for people; if it is empty, the uuid is the name.  ``consumers`` is what it
+    holds: consumer -> class -> amount.  ``aggregates`` are names or ids of the caller's.  A node that is not
+    ``in_service`` gets no new consumers.
     """
 
     uuid: str

@@ -110,7 +110,7 @@ class IndependentScheduler:
 
         :raises MalformedProviderError: when an inventory makes no sense
         """
-        self._table.upsert(node.uuid, "", node.uuid, node.name)
+        self._table.upsert(node.uuid, "", node.uuid, node.name or node.uuid)
         self._table.set_service(ServiceFacts(node.uuid, disabled=not node.in_service))
         self._table.load(node.uuid, node.leaves(), node.held())
 
