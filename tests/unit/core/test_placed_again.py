@@ -9,7 +9,7 @@ from __future__ import annotations
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
-from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only, request
+from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, of_kind, only, request
 
 LONG_S = 2 * CARRIED_OUT_WITHIN_S
 
@@ -110,6 +110,19 @@ def test_the_late_answer_to_a_lost_write_does_not_delete_what_the_next_request_w
     effects = driver.written(write)
     # then that stays
     assert deletes_in(effects + driver.wait(LONG_S)) == []
+    driver.idle()
+
+
+def test_a_lost_write_that_is_answered_after_its_node_was_removed_is_deleted() -> None:
+    # given a lost write of which nothing was found, and whose node has gone since
+    driver = SchedulerDriver().without_agents("node-1")
+    write, delete = lost_write(driver)
+    driver.deleted(delete)
+    driver.give(ev.NodesGone(CELL, frozenset({"node-1"})))
+    # when the lost write is answered: Placement has the allocation, and still the provider
+    delete = only(ef.DeleteAllocation, driver.written(write))
+    # then that is deleted, as on other nodes
+    driver.deleted(delete)
     driver.idle()
 
 
