@@ -727,7 +727,8 @@ class Claims:
             self.endings[ClaimState.DELETED.value] -= 1
             claim.abandoned = True  # its end was reported to the request
             self._open_again(claim)
-            self._assume(claim)
+            if claim.intent.node in self._table:  # or it was removed from the cloud
+                self._assume(claim)
             self._delete_again(step, claim)
         elif claim.state == ClaimState.DELETING:
             claim.outrun = True
