@@ -380,7 +380,8 @@ def test_a_stop_keeps_a_directory_of_that_name(tmp_path: Path) -> None:
     assert path.is_dir()
 
 
-def test_a_process_that_ends_before_it_has_answered_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begun", [b"", b'{"answer": {"nodes": ["node-1", "no'], ids=["nothing", "half"])
+def test_a_process_that_ends_before_it_has_answered_is_told(tmp_path: Path, begun: bytes) -> None:
     """It stopped while this client was served."""
     path = tmp_path / "sched1-17.sock"
     with socket.socket(socket.AF_UNIX) as listener:
@@ -391,6 +392,7 @@ def test_a_process_that_ends_before_it_has_answered_is_told(tmp_path: Path) -> N
             client, _ = listener.accept()
             with client:
                 client.recv(4096)
+                client.sendall(begun)
 
         threading.Thread(target=end).start()
         with pytest.raises(admin.AdminError, match="sock: it has ended before it has answered; ask again"):
