@@ -253,7 +253,8 @@ def ask(path: Path, question: str, **fields: Any) -> Any:
             _connect(client, path)
             client.sendall(json.dumps({"ask": question, **fields}).encode() + b"\n")
             with client.makefile("rb") as stream:
-                if not (line := stream.readline(ANSWER_BYTES_MAX)):
+                line = stream.readline(ANSWER_BYTES_MAX)
+                if len(line) < ANSWER_BYTES_MAX and not line.endswith(b"\n"):
                     raise AdminError(f"{path}: it has ended before it has answered; ask again")
                 reply = json.loads(line)
         except (OSError, ValueError, RecursionError) as error:
