@@ -170,6 +170,8 @@ class Node:
     past: tuple[int, float] = (0, 0.0)
     #: when the newest read of the databases began; an older one that arrives later is ignored
     read_at_s: float = float("-inf")
+    #: the same of the newest one that told ``host``
+    listed_at_s: float = float("-inf")
 
 
 class Nodes:
@@ -484,11 +486,11 @@ class Nodes:
         if known is None:
             self.counters["rows_of_too_many_nodes"] += 1
             return
-        self._list(step, known, event.host)
+        self._list(step, known, event.host, event.read_at_s)
         if self._freshness_of(known) != Freshness.PROVISIONAL:
             self.counters["reads_ignored"] += 1
             return
-        if event.read_at_s < known.read_at_s:
+        if event.read_at_s < known.read_at_s or event.host != known.host:
             self.counters["reads_overtaken"] += 1
             return
         if find_invalid_leaf(event.leaves, dict, self._pool):
@@ -515,14 +517,18 @@ class Nodes:
         for node in sorted((event.moved | set(self._unlisted_nodes)) & event.hosts.keys()):
             known = self._nodes.get(node)
             if known is not None and known.cell == event.cell:
-                self._list(step, known, event.hosts[node])
+                self._list(step, known, event.hosts[node], event.read_at_s)
         left = [self._nodes[node] for node in self._unlisted_nodes]
         gone = [known.node for known in left if known.cell == event.cell and known.added_s < event.read_at_s]
         for node in gone:
             self._unlisted_nodes.unknown(node, event.read_at_s)
         return frozenset(gone)
 
-    def _list(self, step: Step, known: Node, host: str) -> None:
+    def _list(self, step: Step, known: Node, host: str, read_at_s: float) -> None:
+        """Take the host of a node from a read of the database that began then."""
+        if read_at_s < known.listed_at_s:
+            return
+        known.listed_at_s, has_moved = read_at_s, known.is_listed and known.host != host
         if known.host != host:
             self.second_agents.forget(known.node)
             known.own_epoch = 0
@@ -536,6 +542,8 @@ class Nodes:
         self.resync_turns.moved(known.node)
         self._show(known)
         self._arm(known, step.now)
+        if has_moved and self.agent_speaks_for(known.node):  # the row is what the agent of the old host has told
+            self._leave_alone(step, known, ResyncWish(0, 0))
 
     def gone(self, event: NodesGone) -> frozenset[str]:
         """Remove nodes that no longer exist.  Returns them, without those that have moved to another cell."""
