@@ -33,6 +33,7 @@ from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.limits import AMOUNT_MAX
 from shared_scheduler.protocol.messages import ClaimGroup, Consumer, Leaf, Reason, RefusalCode
 from shared_scheduler.table.host_table import HostTable
+from shared_scheduler.table.row import Exclusion
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,11 @@ Plan = Selected | CandidatesWanted | Refusal | Crowded | Pause
 MEMBER_WAITS_S = FIRST_S
 #: the reason for a host without a candidate in Placement
 NO_CANDIDATE = "no_candidate"
+#: the reason for a host that is not considered any more since Placement was asked
+CLOSED = "closed"
+#: of what closes a host meanwhile, what does not matter: its agent, whose state is awaited, judges the claim, and the
+#: decision has seen whether the request names a disabled cell
+STILL_CLAIMED = frozenset({None, Exclusion.STALE, Exclusion.CELL_DISABLED})
 #: refusals that may not last: other claims may end, and rows and agents may be behind
 NOT_FOR_GOOD = frozenset(
     {
@@ -314,8 +320,8 @@ class Planner:
         """Let the judge verify one host with the candidates that Placement named."""
         if not candidates:
             return Reason(NO_CANDIDATE)
-        if node not in self._table:
-            return Reason("gone")
+        if self._table.why_closed(node) not in STILL_CLAIMED:
+            return Reason(CLOSED)
         return self._verify(state, self._request_for(state, instance), instance, node, candidates)
 
     def held_room(self, state: RequestState, claim: OpenClaim, outcome: str) -> Mapping[str, Leaf]:

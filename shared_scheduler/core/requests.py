@@ -88,6 +88,7 @@ from shared_scheduler.core.group_check import (
 )
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import (
+    CLOSED,
     MEMBER_WAITS_S,
     CandidatesWanted,
     Crowded,
@@ -480,7 +481,7 @@ class Requests:
         verdict = self._planner.judge(state, instance, node, candidates)
         if isinstance(verdict, Selected):
             self._claim(step, state, instance, verdict)
-        else:
+        elif verdict.code != CLOSED:  # the next decision sees that, and whether it is open again
             instance.out[node] = verdict
 
     # -- results of claims

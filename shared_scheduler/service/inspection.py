@@ -23,7 +23,6 @@ from shared_scheduler.protocol.phases import ASKING, WindowPhase
 from shared_scheduler.release import UNKNOWN, release
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.table.host_table import HostTable
-from shared_scheduler.table.row import CLOSED_CODES
 from shared_scheduler.transport.channel import Channel
 
 #: The fields of one node.
@@ -321,12 +320,10 @@ def _lag_order(row: Mapping[str, Any]) -> tuple[int, float, str]:
 
 def why_not(table: HostTable, node: str) -> str:
     """The reason why no request may select this node at present; empty if there is none."""
-    slot = table.slot_of(node)
-    assert slot is not None, node
-    closed = CLOSED_CODES[int(table.columns.closed.array[slot])]
+    closed = table.why_closed(node)
     if closed is not None:
         return closed.value
-    service = table.view_at(slot).service
+    service = table.view(node).service
     if service is None:
         return "no_service_record"
     states = {"forced_down": service.forced_down, "disabled": service.disabled, "down": not service.up}

@@ -18,7 +18,7 @@ Methods by caller
     services, aggregates          set_service, forget_service, set_aggregates, update_aggregates,
                                   delete_aggregates, set_sharing, set_disabled_cells
     copies                        copy_with, index_rows, free_rows
-    reading                       view, describe, digest, version, freshness, nodes, slot_of, columns,
+    reading                       view, describe, digest, version, freshness, why_closed, nodes, slot_of, columns,
                                   sharing_with, owns, has_headroom, may_have_leaf, is_too_large
 
 Only one thread may call the table at a time.  Other modules name nodes by uuid; slots are for columns.
@@ -45,7 +45,9 @@ from shared_scheduler.table.host_columns import HostColumns
 from shared_scheduler.table.host_view import HostView, described
 from shared_scheduler.table.numbers import NOVA_DEFAULT_RATIOS, DefaultRatios
 from shared_scheduler.table.row import (
+    CLOSED_CODES,
     PART_AMOUNTS_MAX,
+    Exclusion,
     Freshness,
     OwnClaim,
     Row,
@@ -335,6 +337,11 @@ class HostTable:
     def freshness(self, node: str) -> Freshness:
         """The freshness of a row."""
         return self._row(node).freshness
+
+    def why_closed(self, node: str) -> Exclusion | None:
+        """Why a host is not considered at all; None if it is."""
+        row = self._of_node.get(node)
+        return Exclusion.NO_SLOT if row is None else CLOSED_CODES[int(self.columns.closed.array[row.slot])]
 
     # -- own claims
 
