@@ -17,7 +17,7 @@ from shared_scheduler.daemon import admin
 from shared_scheduler.nova import source_readers
 from shared_scheduler.novalib import threading_backend
 from shared_scheduler.protocol.errors import KeyringError
-from shared_scheduler.service.source_differences import AGENT, DATABASE, PLACEMENT, Fact, SourceView
+from shared_scheduler.service.source_differences import AGENT, DATABASE, PLACEMENT, Fact, SourceDifference, SourceView
 
 
 class SourceReadersStub:
@@ -111,6 +111,15 @@ def test_a_difference_names_the_host(capsys: pytest.CaptureFixture[str], monkeyp
     assert "c2 (node-2): member c: x" in out
     assert "  member  A server that nova-compute counts on the node;" in out
     assert "(+1 more; --format json has all)" in out
+
+
+def test_a_node_of_another_host_is_explained(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = str(SourceDifference("node-2", ("node",), DATABASE, "c2", "table of sched1", "c9"))
+    monkeypatch.setattr(compare.source_differences, "orphans", lambda *_: [line])
+    assert run() == 1
+    assert "  node  The host of the node;" in capsys.readouterr().out
 
 
 def test_a_source_that_cannot_be_read_exits_with_2_and_one_line(
