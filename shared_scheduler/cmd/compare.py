@@ -127,7 +127,7 @@ def text_of(report: dict[str, Any]) -> str:
 
 def _families(found: Sequence[str]) -> list[str]:
     """The words for the facts that differ, each once."""
-    return sorted({match[1] for line in found if (match := re.match(r"[^:]+: (\w+) ", line))})
+    return sorted({match[1] for line in found if (match := re.match(r"[^:]+: (\w+)[ :]", line))})
 
 
 def _without_agent(report: dict[str, Any]) -> Iterator[str]:
