@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host may close while Placement is asked for its candidates: then it is neither claimed nor an alternate."""
+"""What may happen while Placement is asked for the candidates of a host.
+
+The host may close; then it is neither claimed nor an alternate.  And another server of the request may lose its host.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,18 @@ import pytest
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.protocol.messages import Increment
-from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, nodes_of, only, only_claim, request, taken
+from tests.unit.core.scheduler_driver import (
+    CELL,
+    SchedulerDriver,
+    claims_in,
+    nodes_of,
+    of_kind,
+    only,
+    only_claim,
+    request,
+    snapshot,
+    taken,
+)
 from tests.unit.core.test_node_names import NODE, of_a_booting_host, of_a_whole_node, read_from_the_database
 
 
@@ -64,3 +78,23 @@ def test_a_node_that_was_added_anew_without_a_name_is_not_claimed() -> None:
     driver.hear(of_a_booting_host())
     # then nothing is claimed there
     assert only(ef.Fail, candidate_of(driver, ask)).text == "0 of 1 hosts pass; rejected: never_reported: 1"
+
+
+@pytest.mark.parametrize("answered", ["while it is rechecked", "afterwards"])
+def test_placement_answers_for_one_server_while_the_request_is_rechecked_for_another(answered: str) -> None:
+    # given a request for two servers: the first is claimed, and Placement is asked for the second
+    driver = SchedulerDriver().with_agents("node-1")
+    effects = candidate_of(driver, only(ef.AskCandidates, driver.ask(request("server-1", "server-2", root_only=False))))
+    [claim], [ask] = claims_in(effects), of_kind(ef.AskCandidates, effects)
+    # when no host is left for the first, because that one has refused, and Placement is asked where it fits
+    fitting = only(ef.AskFitting, driver.refuse(claim))
+    if answered == "while it is rechecked":
+        assert candidate_of(driver, ask) == []
+    driver.give(ev.FittingAnswered(fitting.ask_id, frozenset({"node-1"}), cause=fitting.cause))
+    effects = candidate_of(driver, only(ef.AskCandidates, driver.hear(snapshot("node-1", sequence=2))))
+    [first] = claims_in(effects)
+    # then both are claimed; for the second, Placement is asked again if its answer came too early
+    if answered == "while it is rechecked":
+        [ask] = of_kind(ef.AskCandidates, effects)
+    second = only_claim(candidate_of(driver, ask))
+    assert (first.consumer, second.consumer) == ("server-1", "server-2")
