@@ -16,6 +16,7 @@ PLACING     many claims wait for their write                PLACING     decide t
 PLACING     best host found, root-only                      PLACING     begin its claim
 PLACING     best host found, not root-only                  PLACING     AskCandidates; later instances wait
 PLACING     candidates answered                             PLACING     verify; begin a claim, or next host
+PLACING     candidates answered, but the host has closed    PLACING     decide again
 PLACING     a write waited in vain, and there is time       PLACING     decide again after a pause, with the
                                                                         same hosts
 PLACING     hosts pass, but all have the maximum number     PLACING     wait until one ends; later instances
@@ -36,6 +37,7 @@ PLACING     no host, or no attempts left for a request      RECHECKING  recheck.
             that is not root-only; Placement was not asked
 RECHECKING  rows were corrected                             PLACING     include all hosts again; decide again
 RECHECKING  Placement named hosts, not root-only            PLACING     include only those; decide again
+RECHECKING  candidates answered, for another server         RECHECKING  decide that one again afterwards
 RECHECKING  Placement agrees, or does not answer            FAILING     cancel every claim
 PLACING     no host                                         FAILING     cancel every claim
 PLACING     every instance has a host, dry run              -           Answer; nothing was claimed
@@ -460,9 +462,12 @@ class Requests:
             self._advance(step, state)
             return
         instance = state.instances[int(index)]
-        is_asked = instance.state == InstanceState.ASKING and instance.ask_id == event.ask_id
-        if is_asked and state.phase == RequestPhase.PLACING:
+        if instance.state != InstanceState.ASKING or instance.ask_id != event.ask_id:
+            return
+        if state.phase == RequestPhase.PLACING:
             self._take_candidates(step, state, instance, event)
+        else:  # it is decided again if the request goes on
+            instance.state = InstanceState.OPEN
 
     def _take_candidates(
         self, step: Step, state: RequestState, instance: InstancePlacement, event: CandidatesAnswered
