@@ -143,7 +143,8 @@ class HostTable:
         """Add the node, or move it; returns its slot.
 
         If the cell or host of the node has changed, its row is reset.  ``nodename`` is empty if it is not known; then
-        the row keeps its name.  The leaf of the name replaces it (``RowWriter.put_name``).
+        the row keeps its name.  The leaf of the name replaces it (``RowWriter.put_name``).  A new row, or one that is
+        reset, is not considered until ``load``, which derives its data.
         """
         known = self._of_node.get(node)
         if known is not None:
@@ -161,9 +162,6 @@ class HostTable:
         self._of_node[node] = row
         self._put_host(host, tuple(sorted((*self._of_host.get(host, ()), slot))))
         self.columns.open_slot(slot, cell, _identity(node))
-        self._writer.derive_static(row)
-        self._writer.derive_pools(row)
-        self._writer.derive_providers(row)
         self._closed(row)
         self._put_aggregates(row)
         self._moved(row)

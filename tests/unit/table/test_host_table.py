@@ -181,6 +181,19 @@ def test_slots_are_stable_and_used_again():
     assert len(table) == 200
 
 
+def test_a_node_that_has_not_reported_has_nothing_of_the_one_before_in_its_slot():
+    table = table_with_one()
+    table.remove(NODE)
+
+    table.upsert("other", "cell1", "compute2", "compute2.example")
+    table.set_service(ServiceFacts("compute2"))
+
+    assert closed(table, "other") == CODE_OF_CLOSED[Exclusion.NEVER_REPORTED]
+    assert room(table, "VCPU", "other") == -1
+    assert column(table, "free_ram_mb", "other") == 0
+    assert not table.columns.traits.having_any(frozenset({"HW_CPU_X86_AVX"}), table.columns.high).any()
+
+
 def test_a_removed_node_leaves_nothing_behind():
     table = table_with_one()
     table.apply(NODE, {}, {"server-1": Consumer(small(), True)}, {}, epoch=5, sequence=2)
