@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared_scheduler.model import leaves
-from shared_scheduler.model.interning import Pool
+from shared_scheduler.model.interning import Pool, key_of
 from shared_scheduler.model.resources import Inventory, MalformedInventoryError
 from shared_scheduler.protocol.messages import Leaf
 
@@ -51,8 +51,8 @@ class Provider:
                 str(leaf.get("name", "")),
                 leaf.get("parent"),
                 int(leaf.get("generation") or 0),
-                share(("inventories", repr(rows)), lambda: _inventories(rows)),
-                share(("names", repr(traits)), lambda: frozenset(traits)),
+                share(("inventories", key_of(rows)), lambda: _inventories(rows)),
+                share(("names", key_of(traits)), lambda: frozenset(traits)),
                 frozenset(leaf.get("aggregates") or ()),
             )
         except (AttributeError, KeyError, TypeError, MalformedInventoryError) as error:

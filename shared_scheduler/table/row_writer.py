@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from shared_scheduler.model import leaves
-from shared_scheduler.model.interning import POOL_MAX, Pool
+from shared_scheduler.model.interning import NOTHING, POOL_MAX, Pool
 from shared_scheduler.model.leaves import PROVIDER
 from shared_scheduler.model.providers import Provider, providers_of
 from shared_scheduler.model.resources import Inventory, add_amounts, used_of
@@ -200,10 +200,12 @@ class RowWriter:
         sequence: int,
     ) -> None:
         """Replace everything.  A leaf with the value None does not exist."""
-        known, pool = self._names, self._pool
+        known, pool, shares = self._names, self._pool, self._pool.shares
         row.epoch, row.sequence, row.added_bytes = epoch, sequence, 0
         row.leaves = {
-            known.get(name) or known.learn(name, name): pool.leaf(name, value)
+            known.get(name) or known.learn(name, name): (
+                value if shares.get(name) is NOTHING else pool.leaf(name, value)  # most are not, and need no call
+            )
             for name, value in leaves.items()
             if value is not None
         }
