@@ -10,7 +10,7 @@ shown or compared may have any value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from shared_scheduler.model.interning import Pool
@@ -45,6 +45,11 @@ DIGITS_MAX: Final = 12
 CLASSES_PER_NODE_MAX: Final = 128
 TRAITS_PER_NODE_MAX: Final = 1024
 AGGREGATES_PER_NODE_MAX: Final = 1024
+NAMES_PER_NODE_MAX: Final = {
+    "inventories": CLASSES_PER_NODE_MAX,
+    "traits": TRAITS_PER_NODE_MAX,
+    "aggregates": AGGREGATES_PER_NODE_MAX,
+}
 
 #: fields of a compute node that are computed with
 NUMBERS = (
@@ -92,14 +97,12 @@ def find_invalid_leaf(
 def _are_too_many(leaves: Mapping[str, Any]) -> bool:
     """Whether the providers among these leaves have more names than the table has columns for."""
     trees = [value for name, value in leaves.items() if name.startswith(PROVIDER) and isinstance(value, Mapping)]
-    classes = {rc for one in trees for rc in one.get("inventories") or ()}
-    traits = {trait for one in trees for trait in one.get("traits") or ()}
-    aggregates = {aggregate for one in trees for aggregate in one.get("aggregates") or ()}
-    return (
-        len(classes) > CLASSES_PER_NODE_MAX
-        or len(traits) > TRAITS_PER_NODE_MAX
-        or len(aggregates) > AGGREGATES_PER_NODE_MAX
-    )
+    return any(_has_more([one.get(part) or () for one in trees], most) for part, most in NAMES_PER_NODE_MAX.items())
+
+
+def _has_more(parts: Sequence[Collection[Any]], most: int) -> bool:
+    """Whether these have more than ``most`` different names together; usually their number answers that."""
+    return sum(map(len, parts)) > most and len({name for part in parts for name in part}) > most
 
 
 def _check_of(name: str) -> Check:
