@@ -3,7 +3,8 @@
 
 The publisher passes the whole state of the node to the ``MessagePipe``, which finds the changes: the same report
 twice sends nothing.  It also answers resyncs and Hellos.  All schedulers that want a snapshot wait for one token
-bucket.  If more than one is waiting when a token is available, one broadcast serves them all.  A Hello is answered
+bucket.  If more than one is waiting when a token is available, one broadcast serves them all, unless it would also
+reach as many that were sent a snapshot lately: then each that waits is sent its own.  A Hello is answered
 ``SNAPSHOT_PAUSE_S`` after the last answer to its sender, because anybody may repeat it.  If a claim
 was decided on an old state, the agent sends its scheduler a snapshot, but at most one within ``SNAPSHOT_PAUSE_S``,
 because many such claims arrive at once.  A scheduler whose snapshot is lost asks for another.
@@ -12,7 +13,7 @@ because many such claims arrive at once.  A scheduler whose snapshot is lost ask
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from cachetools import FIFOCache
 
@@ -28,6 +29,8 @@ RECONNECT_SPREAD_S = 1.0
 
 #: A scheduler that was sent a snapshot gets no other one within this time, unless it asks for it.
 SNAPSHOT_PAUSE_S = 5.0
+#: Schedulers that start together ask within this time: their processes compete for the CPU time of a machine.
+STARTED_TOGETHER_S = 30.0
 #: the longest spread of a scheduler's Hello that is accepted: two seconds for a thousand nodes, of 60,000
 SPREAD_MAX_S = 120.0
 
@@ -198,16 +201,21 @@ class Publisher:
         return [Broadcast(message) for message in self.pipe.leave(now)] if self.open else []
 
     def _snapshots(self, now: float) -> list[Effect]:
-        addresses = [key for key, at_s in self._want_snapshot.items() if at_s <= now]
-        everybody = self._everybody_wants or len(addresses) > 1
-        if not (addresses or everybody) or not self._bucket.take(now):
+        due = [key for key, at_s in self._want_snapshot.items() if at_s <= now]
+        to_all = self._everybody_wants or len(due) > 1 + self._others_with_snapshot(due, now)
+        served = due if to_all else [address for address in due if self._bucket.take(now)]
+        if not (self._bucket.take(now) if to_all else served):
             return []
         flushed, snapshot = self.pipe.take_snapshot(now)
-        self._everybody_wants = False
-        for address in addresses:
+        for address in served:
             del self._want_snapshot[address]
             self._has_snapshot_s[address] = now
-        if everybody:
-            self._everybody_has_s = now
+        if to_all:
+            self._everybody_wants, self._everybody_has_s = False, now
             return [*map(Broadcast, flushed), Broadcast(snapshot)]
-        return [*map(Broadcast, flushed), Cast(addresses[0], snapshot)]
+        return [*map(Broadcast, flushed), *(Cast(address, snapshot) for address in served)]
+
+    def _others_with_snapshot(self, due: Collection[str], now: float) -> int:
+        """How many other schedulers were sent a snapshot lately: each would decode another one for nothing."""
+        lately = [address for address, sent_s in self._has_snapshot_s.items() if now - sent_s < STARTED_TOGETHER_S]
+        return len(set(lately) - set(due))

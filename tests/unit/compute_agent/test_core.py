@@ -30,6 +30,11 @@ from tests.unit.compute_agent.core_node import EPOCH, SCHEDULER, SETTINGS, Node,
 from tests.unit.compute_agent.node_facts import HOST, NODE, claim, report, root
 
 
+def new_scheduler(number: int) -> Hello:
+    """The Hello of a scheduler that starts, which is answered at once."""
+    return Hello(Role.SCHEDULER, f"s{number}", 1, want=Want.SNAPSHOT, spread_ms=0)
+
+
 class TestStart:
     def test_a_new_agent_is_heard_of_by_a_hello_and_one_snapshot(self) -> None:
         effects = Node().start()
@@ -442,9 +447,7 @@ class TestSchedulers:
     def test_many_new_schedulers_are_served_by_one_broadcast(self) -> None:
         node = Node()
         node.start()
-        hellos = [Hello(Role.SCHEDULER, f"s{i}", 1, want=Want.SNAPSHOT, spread_ms=0) for i in range(9)]
-
-        effects = node.send(*hellos)
+        effects = node.send(*(new_scheduler(number) for number in range(9)))
 
         (told,) = [one for one in effects if isinstance(one, Broadcast) and isinstance(one.message, Snapshot)]
         assert isinstance(told, Broadcast)
@@ -460,6 +463,41 @@ class TestSchedulers:
         # then one broadcast serves all that have asked by then, and perhaps one more those that came after it
         effects += node.pass_s(25)
         assert 1 <= len(said(effects, Snapshot)) <= 2
+
+    def test_those_that_ask_later_get_their_own_snapshot_if_more_have_one(self) -> None:
+        # given five schedulers that got one broadcast
+        node = Node()
+        node.start()
+        node.send(*(new_scheduler(number) for number in range(5)))
+        node.pass_s(1)
+        # when three others ask that started at the same time but were slower
+        effects = node.send(*(new_scheduler(number) for number in range(5, 8)))
+        # then the five need not decode a second snapshot
+        sent = [one for one in effects if isinstance(one.message, Snapshot)]
+        assert [one.address for one in sent if isinstance(one, Cast)] == ["s5", "s6", "s7"]
+        assert len(sent) == 3
+
+    def test_one_broadcast_serves_those_that_ask_later_if_they_are_more(self) -> None:
+        node = Node()
+        node.start()
+        node.send(new_scheduler(0))
+        node.pass_s(1)
+
+        effects = node.send(*(new_scheduler(number) for number in range(1, 8)))
+
+        (sent,) = [one for one in effects if isinstance(one.message, Snapshot)]
+        assert isinstance(sent, Broadcast)
+
+    def test_schedulers_of_long_ago_do_not_count_when_all_start_again(self) -> None:
+        node = Node()
+        node.start()
+        node.send(*(new_scheduler(number) for number in range(5)))
+        node.pass_s(60)
+
+        effects = node.send(*(new_scheduler(number) for number in range(5, 8)))
+
+        (sent,) = [one for one in effects if isinstance(one.message, Snapshot)]
+        assert isinstance(sent, Broadcast)
 
     def test_a_scheduler_that_knows_us_gets_a_heartbeat_within_its_spread(self) -> None:
         node = Node()
