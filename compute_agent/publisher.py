@@ -62,6 +62,8 @@ class Publisher:
         self._want_snapshot: dict[str, float] = {}
         self._want_heartbeat: dict[str, float] = {}
         self._everybody_wants = False
+        #: the end of the time for the answer to those that wait, and at which part of it that is
+        self._answer_by_s, self._answer_at_part = 0.0, 0.0
         #: address -> when its last snapshot was sent; below: when the last snapshot was broadcast
         self._has_snapshot_s: FIFOCache[str, float] = FIFOCache(MAX_WAITING_SCHEDULERS)
         self._everybody_has_s = float("-inf")
@@ -119,20 +121,29 @@ class Publisher:
         return [Cast(asked.scheduler, one) for one in replay or (self.pipe.heartbeat(),)]
 
     def plan_answer(self, hello: Hello, now: float) -> None:
-        """Plan the answer to the Hello of a scheduler, at a random time within its spread.
-
-        If another scheduler gets a snapshot within this time, both get that one: schedulers that start together need
-        one broadcast of each node.
-        """
+        """Plan the answer to the Hello of a scheduler, at a random time within its spread."""
         spread_s = min(hello.spread_ms / 1000, SPREAD_MAX_S)
-        at_s = now + self._rng.uniform(0, spread_s)
         if hello.want is Want.SNAPSHOT:
-            planned_s = min(self._want_snapshot.values(), default=at_s)
-            at_s = planned_s if planned_s <= now + spread_s else at_s
-            sent_s = self._has_snapshot_s.get(hello.sender, float("-inf"))
-            self._plan_snapshot(hello.sender, max(at_s, sent_s + SNAPSHOT_PAUSE_S))
+            self._plan_shared_snapshot(hello.sender, spread_s, now)
         elif hello.want is Want.HEARTBEAT and len(self._want_heartbeat) < MAX_WAITING_SCHEDULERS:
-            self._want_heartbeat[hello.sender] = at_s
+            self._want_heartbeat[hello.sender] = now + self._rng.uniform(0, spread_s)
+
+    def _plan_shared_snapshot(self, sender: str, spread_s: float, now: float) -> None:
+        """Plan one answer for all that wait: schedulers that start together need one broadcast of each node.
+
+        The answer is at a random part of the time that is left for it, so each further Hello moves it, but never beyond
+        the spread of the first.  Therefore few agents answer before the last of several Hellos, and the answers of all
+        agents are spread evenly over the time after it.
+        """
+        planned = [address for address, at_s in self._want_snapshot.items() if at_s > now]
+        if not planned or now >= self._answer_by_s:
+            self._answer_by_s, self._answer_at_part = now + spread_s, self._rng.random()
+        is_due = len(planned) < len(self._want_snapshot)  # the next snapshot serves all
+        left_s = 0.0 if is_due else min(self._answer_by_s - now, spread_s)
+        for address in (*planned, sender):
+            not_before_s = self._has_snapshot_s.get(address, float("-inf")) + SNAPSHOT_PAUSE_S
+            self._want_snapshot.pop(address, None)
+            self._plan_snapshot(address, max(now + self._answer_at_part * left_s, not_before_s))
 
     def on_connected(self, now: float) -> list[Effect]:
         """The channel was connected: send Hello, and soon a heartbeat that shows whether messages were missed."""

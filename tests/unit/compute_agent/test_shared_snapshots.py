@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedulers that start one after the other, and many agents: how many snapshots these send, and when."""
+
+from __future__ import annotations
+
+from random import Random
+
+from compute_agent.effects import Broadcast, Effect
+from compute_agent.publisher import Publisher
+from shared_scheduler.protocol.messages import Hello, Role, Snapshot, Want
+from tests.unit.compute_agent.core_node import EPOCH
+from tests.unit.compute_agent.node_facts import NODE
+
+AGENTS, SCHEDULERS, SPREAD_S, STEP_S = 200, 8, 20.0, 0.25
+#: the Hellos arrive during half of the spread
+HELLOS_S = [number * SPREAD_S / 2 / (SCHEDULERS - 1) for number in range(SCHEDULERS)]
+
+
+def hello(number: int, spread_s: float = SPREAD_S) -> Hello:
+    return Hello(Role.SCHEDULER, f"s{number}", 1, want=Want.SNAPSHOT, spread_ms=int(spread_s * 1000))
+
+
+def agent(seed: int) -> Publisher:
+    made = Publisher(NODE, "host-1", "ssched.agent.host-1", EPOCH, 15.0, Random(seed))
+    made.sync({"cn.vcpus_used": 0}, {}, {}, "")
+    made.begin(-100.0)
+    return made
+
+
+def answers(
+    publisher: Publisher, hellos: dict[float, Hello], until_s: float = 2 * SPREAD_S
+) -> list[tuple[float, Effect]]:
+    """When each snapshot is sent."""
+    sent, asked = [], sorted(hellos.items())
+    for step in range(int(until_s / STEP_S) + 1):
+        now = step * STEP_S
+        while asked and asked[0][0] <= now:
+            publisher.plan_answer(asked.pop(0)[1], now)
+        sent += [(now, one) for one in publisher.due(now) if isinstance(getattr(one, "message", None), Snapshot)]
+    return sent
+
+
+def test_most_agents_answer_all_hellos_with_one_broadcast() -> None:
+    hellos = {at_s: hello(number) for number, at_s in enumerate(HELLOS_S)}
+    found = [answers(agent(seed), hellos) for seed in range(AGENTS)]
+
+    alone = [sent for sent in found if len(sent) == 1 and isinstance(sent[0][1], Broadcast)]
+
+    assert len(alone) > 0.8 * AGENTS
+    assert all(at_s <= SPREAD_S + STEP_S for ((at_s, _),) in alone)  # the spread of the first is kept
+    assert sum(map(len, found)) < 1.3 * AGENTS
+
+
+def test_the_answers_are_spread_over_the_time_that_is_left() -> None:
+    hellos = {at_s: hello(number) for number, at_s in enumerate(HELLOS_S)}
+    times = [answers(agent(seed), hellos)[-1][0] for seed in range(AGENTS)]
+
+    quarters = [sum(start <= at_s - SPREAD_S / 2 < start + 2.5 for at_s in times) for start in (0.0, 2.5, 5.0, 7.5)]
+
+    assert min(quarters) > AGENTS / 10
+
+
+def test_endless_hellos_of_one_delay_no_answer_beyond_its_spread() -> None:
+    hellos = {0.0: hello(0)} | {at_s / 2: hello(1) for at_s in range(1, 80)}
+
+    for seed in range(AGENTS // 10):
+        first = answers(agent(seed), hellos)[0]
+        assert first[0] <= SPREAD_S + STEP_S
+
+
+def test_a_snapshot_that_is_about_to_be_sent_serves_a_new_scheduler_too() -> None:
+    publisher = agent(1)
+    publisher.plan_answer(hello(0, spread_s=0), 0.0)
+    publisher.plan_answer(hello(1), 0.0)
+
+    (sent,) = [one for one in publisher.due(0.0) if isinstance(one, Broadcast)]
+
+    assert isinstance(sent.message, Snapshot)
