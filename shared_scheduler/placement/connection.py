@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from email.message import Message
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -92,7 +93,7 @@ class Reply:
         return f"Placement answered HTTP {self.status} {self.code}: {self.detail}"
 
 
-def reply_from(status: int, body: Any, headers: Mapping[str, str] | None = None) -> Reply:
+def reply_from(status: int, body: Any, headers: Mapping[str, str] | Message | None = None) -> Reply:
     """Create a reply from a status, a decoded JSON body (None if there was none) and the headers."""
     guards = headers is not None and headers.get(ANNOUNCEMENT) == ANNOUNCED
     if status < 400:

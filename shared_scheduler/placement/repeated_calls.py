@@ -4,7 +4,8 @@
 A general client (Nova's report client with openstacksdk, keystoneauth and requests) does much more for each call than
 to send it.  So it makes the first call: it finds the address of Placement, gets a token from Keystone, and applies the
 options of ``[placement]``.  The next calls repeat what it did: the same address and headers, on the connections of
-requests, with its TLS options.
+requests, with its TLS options.  Each is sent in one piece and read by Python's own ``http.client``: urllib3 builds the
+headers one by one, and several objects for a call, which costs as much as all the rest.
 
 The general client makes a call again, and what it does is learned again, when
 
@@ -19,10 +20,15 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
+from io import BytesIO
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 import urllib3
@@ -37,6 +43,10 @@ LOG = logging.getLogger(__name__)
 REQUEST_ID = "X-Openstack-Request-Id"
 #: Headers that belong to one call.
 OWN_HEADERS = frozenset({"content-length", "content-type", "transfer-encoding", REQUEST_ID.lower()})
+#: What stands in the head of a request as it is.
+PLAIN = re.compile("[!-~]*")
+#: What a call without an answer raises: urllib3 while it connects, the others afterwards.
+NO_ANSWER = (HTTPError, HTTPException, OSError)
 UNAUTHORIZED = 401
 REDIRECTIONS = frozenset({301, 302, 303, 305, 307, 308})
 #: The statuses that keystoneauth tries again, unless others are set.
@@ -49,9 +59,51 @@ class Way:
 
     pool: urllib3.HTTPConnectionPool
     prefix: str  # of all paths
-    headers: Mapping[str, str]
+    headers: str  # lines of every request
     timeout_s: float | None
     general: frozenset[int]
+
+    def request(self, method: str, path: str, body: Mapping[str, Any] | None, request_id: str) -> bytes:
+        """The bytes of a request."""
+        data = b"" if body is None else json.dumps(body).encode()
+        lines = [f"{method} {self.prefix}{path} HTTP/1.1\r\n{self.headers}"]
+        if request_id:
+            lines.append(f"{REQUEST_ID}: {request_id}\r\n")
+        if body is not None:
+            lines.append(f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n")
+        return "".join((*lines, "\r\n")).encode("latin-1") + data
+
+    def send(self, request: bytes, method: str, timeout_s: float | None) -> tuple[HTTPResponse, bytes]:
+        """Send a request; the answer, and its data.
+
+        :raises NewConnectionError: when no connection can be made
+        :raises NO_ANSWER: when there is no answer
+        """
+        with self._connected(timeout_s) as connection:
+            with suppress(BrokenPipeError):  # there may be an answer to the first part of a request
+                connection.sock.sendall(request)
+            with HTTPResponse(connection.sock, method=method) as response:
+                response.begin()
+                data = response.read()
+            if response.will_close:
+                connection.close()
+        return response, data
+
+    @contextmanager
+    def _connected(self, timeout_s: float | None) -> Iterator[Any]:
+        """A connection of the pool, which closes those that the other side has closed."""
+        connection: Any = self.pool._get_conn()
+        try:
+            connection.timeout = timeout_s
+            if connection.sock is None:
+                connection.connect()
+            connection.sock.settimeout(timeout_s)
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            self.pool._put_conn(connection)
 
 
 class RepeatedCalls:
@@ -72,33 +124,27 @@ class RepeatedCalls:
     ) -> Reply | None:
         """The answer; None: the general client has to make this call."""
         way = self._way
-        if way is None:
+        if way is None or not PLAIN.fullmatch(path + request_id):
             return None
-        headers, data = dict(way.headers), None
-        if request_id:
-            headers[REQUEST_ID] = request_id
-        if body is not None:
-            data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
-        wait_s = way.timeout_s if timeout_s is None else timeout_s
-        timeout = urllib3.Timeout(connect=wait_s, read=wait_s)
+        request, wait_s = way.request(method, path, body, request_id), way.timeout_s if timeout_s is None else timeout_s
         try:
-            answer = way.pool.urlopen(method, way.prefix + path, data, headers, retries=False, timeout=timeout)
+            response, data = way.send(request, method, wait_s)
         except NewConnectionError:
             self._forget(way)
             return None
-        except HTTPError as error:
+        except NO_ANSWER as error:
             return self._unanswered(way, error)
-        LOG.debug("%s %s: HTTP %d", method, path, answer.status)
-        if answer.status in way.general:
+        LOG.debug("%s %s: HTTP %d", method, path, response.status)
+        if response.status in way.general:
             self._forget(way)
             return None
-        return reply_from(answer.status, _decoded(answer.data), answer.headers)
+        return reply_from(response.status, _decoded(response, data), response.headers)
 
-    def _unanswered(self, way: Way, error: HTTPError) -> Reply:
+    def _unanswered(self, way: Way, error: Exception) -> Reply:
         sent = not isinstance(error, ConnectTimeoutError)
         if not sent:
             self._forget(way)
-        return no_reply(str(error) or type(error).__name__, sent)
+        return no_reply(f"{way.pool.host}:{way.pool.port}: {str(error) or type(error).__name__}", sent)
 
     def _forget(self, way: Way) -> None:
         with self._lock:
@@ -118,14 +164,24 @@ def _way(adapter: Any, path: str, sent: requests.PreparedRequest) -> Way | None:
     connections.cert_verify(pool, url, verify, cert)
     headers = {name: _text(value) for name, value in sent.headers.items() if name.lower() not in OWN_HEADERS}
     again = adapter.retriable_status_codes or TRIED_AGAIN if adapter.status_code_retries else ()
-    return Way(pool, asked.removesuffix(path), headers, session.timeout, REDIRECTIONS | {UNAUTHORIZED, *again})
+    return Way(
+        pool, asked.removesuffix(path), _lines({"Host": urlsplit(url).netloc.rpartition("@")[2], **headers}),
+        session.timeout, REDIRECTIONS | {UNAUTHORIZED, *again},
+    )  # fmt: skip
+
+
+def _lines(headers: Mapping[str, str]) -> str:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
 
 def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("latin-1")
 
 
-def _decoded(data: bytes) -> Any:
+def _decoded(response: HTTPResponse, data: bytes) -> Any:
+    """The JSON of an answer; None if it has none."""
+    if response.headers.get("Content-Encoding") is not None:
+        data = urllib3.HTTPResponse(BytesIO(data), dict(response.headers.items())).data
     if not data:
         return None
     try:

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
@@ -45,7 +48,7 @@ class Server:
                     server.asked.append(asked)
                     status, more, body = server.answers.pop(0) if server.answers else (204, {}, b"")
                 self.send_response(status)
-                for name, value in (more | {"Content-Length": str(len(body))}).items():
+                for name, value in ({"Content-Length": str(len(body))} | more).items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)
@@ -55,9 +58,19 @@ class Server:
             def log_message(self, *_: object) -> None:
                 pass
 
+            def setup(self) -> None:
+                super().setup()
+                server.open.append(self.connection)
+
+        self.open: list[socket.socket] = []
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_port}{PREFIX}"
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    def close_connections(self) -> None:
+        for connection in self.open:
+            with suppress(OSError):  # it is closed already
+                connection.shutdown(socket.SHUT_RDWR)
 
     def stop(self) -> None:
         self.http.shutdown()
@@ -123,6 +136,48 @@ def test_data_and_errors_are_read(server: Server, transport: ReportClientTranspo
     assert transport.call("GET", "/allocations/c", timeout_s=WAIT_S).body == {"allocations": {}}
     assert put(transport).meaning is Meaning.CONFLICT
     assert put(transport).meaning is Meaning.UNKNOWN
+
+
+def test_an_answer_may_be_compressed(server: Server, transport: ReportClientTransport) -> None:
+    put(transport)
+    server.answers = [(200, {"Content-Encoding": "gzip"}, gzip.compress(b'{"allocations": {}}'))]
+    assert transport.call("GET", "/allocations/c", timeout_s=WAIT_S).body == {"allocations": {}}
+
+
+def test_a_connection_that_placement_has_closed_is_not_used_again(
+    server: Server, transport: ReportClientTransport, general: list[str]
+) -> None:
+    put(transport)
+    for closes in ("close", "keep-alive", "keep-alive"):
+        server.answers = [(204, {"Connection": closes}, b"")]
+        assert put(transport).meaning is Meaning.DONE
+    assert general == ["/allocations/c"] and len(server.connections) == 2
+
+
+def test_a_placement_that_restarts_is_asked_on_a_new_connection(
+    server: Server, transport: ReportClientTransport, general: list[str]
+) -> None:
+    put(transport)
+    server.close_connections()
+    assert put(transport).meaning is Meaning.DONE
+    assert general == ["/allocations/c"] and len(server.connections) == 2
+
+
+def test_an_answer_that_ends_early_is_no_answer(server: Server, transport: ReportClientTransport) -> None:
+    put(transport)
+    server.answers = [(200, {"Connection": "close", "Content-Length": "100"}, b"{")]
+    reply = transport.call("GET", "/allocations/c", timeout_s=WAIT_S)
+    assert (reply.meaning, reply.may_arrive) == (Meaning.UNKNOWN, True)
+    assert put(transport).meaning is Meaning.DONE
+
+
+def test_what_does_not_stand_in_a_request_as_it_is_is_for_the_report_client(
+    server: Server, transport: ReportClientTransport, general: list[str]
+) -> None:
+    put(transport)
+    assert transport.call("GET", "/allocations/c d\r\nevil: 1", timeout_s=WAIT_S).meaning is Meaning.DONE
+    assert general == ["/allocations/c", "/allocations/c d\r\nevil: 1"]
+    assert server.asked[-1][1].startswith(f"{PREFIX}/allocations/c%20d") and "evil" not in server.asked[-1][2]
 
 
 @pytest.mark.parametrize("answer", [(401, {}, b""), (307, {"Location": "/elsewhere"}, b"")])
