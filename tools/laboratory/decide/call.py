@@ -32,7 +32,7 @@ CALLS = 200
 class NewComputes:
     """Reports that every nova-compute is of this release."""
 
-    def reached(self, context: Any, version: int) -> bool:
+    def reached(self, version: int) -> bool:
         """Whether all are at least of this version."""
         return True
 
