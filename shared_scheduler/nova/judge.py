@@ -20,7 +20,7 @@ from shared_scheduler.model.leaves import NUMA_STATIC
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates, RowHostState
-from shared_scheduler.nova.request_spec import topology_text
+from shared_scheduler.nova.request_spec import ATTRIBUTE_PREFIX, topology_text
 from shared_scheduler.nova.selection import allocation_request
 from shared_scheduler.novalib import topology
 from shared_scheduler.protocol.messages import Leaf, Reason
@@ -130,7 +130,7 @@ def _too_many_arrangements(asked_cells: int, leaves: Mapping[str, Leaf]) -> Reas
 def point_at(spec: Any, request: Request, index: int) -> None:
     """Set the fields of the spec for one instance, with the others of its request as members of the group."""
     uuid = request.instance_uuids[index]
-    if uuid:
+    if uuid and getattr(spec, f"{ATTRIBUTE_PREFIX}instance_uuid", None) != uuid:  # its check costs as much as a filter
         spec.instance_uuid = uuid
         spec.obj_reset_changes(["instance_uuid"])
     group = request.group

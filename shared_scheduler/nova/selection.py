@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 import nova.conf
-from nova import objects
 from nova.objects.request_spec import SchedulerLimits
 from nova.objects.selection import Selection
 from nova.scheduler.client import report
@@ -18,6 +17,7 @@ from oslo_serialization import jsonutils
 from shared_scheduler.core.effects import Choice
 from shared_scheduler.core.events import Candidate
 from shared_scheduler.nova.aggregates import AggregateCache
+from shared_scheduler.nova.request_spec import ATTRIBUTE_PREFIX
 
 CONF = nova.conf.CONF
 
@@ -36,10 +36,16 @@ def allocation_request(candidate: Candidate) -> dict[str, Any]:
 
 
 class ReadySelection(Selection):
-    """A Selection that serialises fast, because none of its fields is changed after it is made.
+    """A Selection that is made and serialised fast, because none of its fields is changed after it is made.
 
-    Strings are their own primitives, and limits are nearly always empty.
+    Its values have the types of the fields, whose checks would cost most of the time.  Strings are their own
+    primitives, and limits are nearly always empty.
     """
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__()
+        self.__dict__.update({f"{ATTRIBUTE_PREFIX}{name}": value for name, value in values.items()})
+        self._changed_fields.update(values)
 
     @classmethod
     def obj_name(cls) -> str:
@@ -68,8 +74,14 @@ class ReadySelection(Selection):
 @cache
 def _no_limits() -> dict[str, Any]:
     """Shared by all Selections without limits; serialisers copy it."""
-    primitive: dict[str, Any] = SchedulerLimits.from_dict({}).obj_to_primitive()
+    primitive: dict[str, Any] = _unlimited().obj_to_primitive()
     return primitive
+
+
+@cache
+def _unlimited() -> Any:
+    """Shared as well."""
+    return SchedulerLimits.from_dict({})
 
 
 def selection(choice: Choice, zone_of: Callable[[str], str | None]) -> Any:
@@ -80,7 +92,7 @@ def selection(choice: Choice, zone_of: Callable[[str], str | None]) -> Any:
         service_host=choice.host,
         nodename=choice.nodename,
         cell_uuid=choice.cell,
-        limits=objects.SchedulerLimits.from_dict(choice.limits or {}),
+        limits=SchedulerLimits.from_dict(choice.limits) if choice.limits else _unlimited(),
         allocation_request=json.dumps(None if candidate is None else allocation_request(candidate)),
         allocation_request_version=None if candidate is None else ALLOCATION_REQUEST_VERSION,
         availability_zone=zone_of(choice.host),
