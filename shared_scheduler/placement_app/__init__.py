@@ -29,6 +29,7 @@ capacity           pure: whether amounts fit into inventories, in Placement's or
 transaction        the transaction of the write path
 statements         its SQL, over Placement's tables
 cached_ids         ids of rows that do not change
+kept_connections   connections that are kept between transactions
 conflict_retry     repeats Placement's own handler after a lost race for a provider
 known_schema       the database schemas that the write path knows
 =================  =================================================================================

@@ -16,6 +16,7 @@ from placement.policies import allocation as policies
 from shared_scheduler.placement_app import known_schema
 from shared_scheduler.placement_app.cached_ids import Ids
 from shared_scheduler.placement_app.conflict_retry import ConflictRetry, attempt_once
+from shared_scheduler.placement_app.kept_connections import KeptConnections
 from shared_scheduler.placement_app.transaction import NewConsumersWrite
 from shared_scheduler.placement_app.write_request import NewConsumer, NotTakenError, PostRequests, PutRequests
 
@@ -34,10 +35,13 @@ class RequestReader(Protocol):
 class WritePath:
     """Writes new consumers; everything else goes to the handler ``otherwise``."""
 
-    def __init__(self, requests: RequestReader, policy: str, ids: Ids, otherwise: Any) -> None:
+    def __init__(
+        self, requests: RequestReader, policy: str, ids: Ids, connections: KeptConnections, otherwise: Any
+    ) -> None:
         self._requests = requests
         self._policy = policy
         self._ids = ids
+        self._connections = connections
         self._otherwise = otherwise
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
@@ -58,19 +62,17 @@ class WritePath:
             raise NotTakenError("not allowed by policy")
         write = NewConsumersWrite(context, self._requests.read(request), self._ids)
         try:
-            _run(write)
+            _run(write, self._connections)
         except exception.InvalidInventory as error:
             return _refused(error)
         return _written()
 
 
-def _run(write: NewConsumersWrite) -> None:
+def _run(write: NewConsumersWrite, connections: KeptConnections) -> None:
     """In a transaction, and again after a deadlock, which ended it without an effect."""
     for left in reversed(range(1 + DEADLOCK_RETRIES)):
         try:
-            with db_api.get_placement_engine().begin() as connection:
-                write.run(connection)
-            return
+            return connections.transaction(write.run)
         except db_exception.DBDeadlock:
             if not left:
                 raise
@@ -114,11 +116,11 @@ class WritesHandler(handler.PlacementHandler):
 
 def _routes(attempts: int) -> dict[str, dict[str, Any]]:
     """Placement's routes with ours in them."""
-    ids = Ids()
+    parts = Ids(), KeptConnections(db_api.get_placement_engine)
     put = ConflictRetry(allocation.set_allocations_for_consumer, attempts)
     post = ConflictRetry(allocation.set_allocations, attempts)
     routes = {path: dict(methods) for path, methods in handler.ROUTE_DECLARATIONS.items()}
-    routes["/allocations/{consumer_uuid}"]["PUT"] = WritePath(PutRequests(), policies.ALLOC_UPDATE, ids, put)
-    routes["/allocations"]["POST"] = WritePath(PostRequests(), policies.ALLOC_MANAGE, ids, post)
+    routes["/allocations/{consumer_uuid}"]["PUT"] = WritePath(PutRequests(), policies.ALLOC_UPDATE, *parts, put)
+    routes["/allocations"]["POST"] = WritePath(PostRequests(), policies.ALLOC_MANAGE, *parts, post)
     routes["/reshaper"]["POST"] = ConflictRetry(reshaper.reshape, attempts)
     return routes

@@ -22,6 +22,7 @@ from sqlalchemy import Connection
 from shared_scheduler.placement_app import statements
 from shared_scheduler.placement_app.cached_ids import Ids
 from shared_scheduler.placement_app.capacity import CapacityReason, Inventories, InventoryUse, first_misfit
+from shared_scheduler.placement_app.statements import one_of
 from shared_scheduler.placement_app.write_request import NewConsumer, NotTakenError
 
 #: Of a consumer after its first write, as Placement's own handler leaves it.
@@ -75,7 +76,8 @@ class NewConsumersWrite:
         self._increment(connection, locked)
 
     def _lock(self, connection: Connection) -> Locked:
-        rows = connection.execute(statements.LOCK_PROVIDERS, {"uuids": self._providers}).all()
+        lock = statements.lock_providers(len(self._providers))
+        rows = connection.execute(lock, one_of("uuid", self._providers)).all()
         locked = {row.uuid: row for row in rows}
         if locked.keys() != set(self._providers):
             raise NotTakenError("no provider")
@@ -84,10 +86,10 @@ class NewConsumersWrite:
     def _inventories(self, connection: Connection, locked: Locked) -> Inventories:
         uuids = {row.id: uuid for uuid, row in locked.items()}
         names = {amount.resource_class for amount in self._amounts}
-        asked = {"ids": sorted(uuids), "names": sorted(names)}
+        asked = {**one_of("id", sorted(uuids)), **one_of("name", sorted(names))}
         return {
             (uuids[row[0]], row[1]): InventoryUse._make((*row[2:-1], int(row.used or 0)))
-            for row in connection.execute(statements.READ_INVENTORIES, asked)
+            for row in connection.execute(statements.read_inventories(len(uuids), len(names)), asked)
         }
 
     def _check(self, inventories: Inventories) -> None:
@@ -109,9 +111,9 @@ class NewConsumersWrite:
             }
 
     def _increment(self, connection: Connection, locked: Locked) -> None:
-        generations = sorted((row.id, row.generation) for row in locked.values())
-        read = {"ids": [number for number, _ in generations], "read": generations}
-        if connection.execute(statements.INCREMENT_GENERATIONS, read).rowcount != len(generations):
+        read = sorted((row.id, row.generation) for row in locked.values())
+        asked = {**one_of("id", (number for number, _ in read)), **one_of("generation", (last for _, last in read))}
+        if connection.execute(statements.increment_generations(len(read)), asked).rowcount != len(read):
             raise NotTakenError("provider that changed without its lock")
 
 
