@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -120,13 +121,6 @@ _GROUPS = _table("instance_groups", "id", "uuid")
 _GROUP_MEMBERS = _table("instance_group_member", "group_id", "instance_uuid")
 _LIVES = sa.func.coalesce(_MAPPINGS.c.queued_for_delete, sa.false()) == sa.false()
 _HEARD = sa.func.coalesce(_SERVICES.c.last_seen_up, _SERVICES.c.created_at)
-#: Those of ``hosts`` whose service accepts servers: it was heard of between ``first`` and ``last``.
-_ACCEPTING = sa.select(_SERVICES.c.host).where(
-    _SERVICES.c.host.in_(sa.bindparam("hosts", expanding=True)),
-    _SERVICES.c.binary == COMPUTE, _SERVICES.c.deleted == 0,
-    _SERVICES.c.disabled == sa.false(), _SERVICES.c.forced_down == sa.false(),
-    _HEARD.between(sa.bindparam("first", type_=sa.DateTime), sa.bindparam("last", type_=sa.DateTime)),
-)  # fmt: skip
 _MIGRATIONS = _table("migrations", "id", "instance_uuid", "migration_type", "status", "dest_compute", "deleted")
 
 
@@ -338,7 +332,7 @@ class CellDatabase(_Database):
         now, grace = self.now(), timedelta(seconds=self._service_down_time_s())
         heard = {"first": now - grace, "last": now + grace}
         with self._explained():
-            parts = [self._kept.column(_ACCEPTING, {"hosts": part, **heard}) for part in _chunks(sorted(hosts))]
+            parts = [self._kept.column(*_accepting_of(part, heard)) for part in _chunks(sorted(hosts))]
         found = frozenset(host for part in parts for host in part)
         cost.count(len(found))
         return found
@@ -545,6 +539,27 @@ def _server(row: Mapping[str, Any]) -> ServerFacts:
     return ServerFacts(
         row["host"], row["lives_on"], row["vm_state"], row["task_state"],
         bool(row["hidden"]), bool(row["evacuating"]), row["move"],
+    )  # fmt: skip
+
+
+def _accepting_of(hosts: Sequence[str], heard: Mapping[str, datetime]) -> tuple[Any, Mapping[str, Any]]:
+    """The query for those of these hosts whose service accepts servers, and its parameters.
+
+    SQLAlchemy would insert a list of any length into the text for each request.  It compiles a list of known length
+    once; a few lengths are enough, because the last host may be there several times."""
+    length = 1 << (len(hosts) - 1).bit_length()
+    listed = [*hosts] + [hosts[-1]] * (length - len(hosts))
+    return _accepting(length), {**heard, **{f"host{number}": host for number, host in enumerate(listed)}}
+
+
+@cache
+def _accepting(hosts: int) -> Any:
+    """Those of so many hosts whose service accepts servers: it was heard of between ``first`` and ``last``."""
+    return sa.select(_SERVICES.c.host).where(
+        _SERVICES.c.host.in_([sa.bindparam(f"host{number}") for number in range(hosts)]),
+        _SERVICES.c.binary == COMPUTE, _SERVICES.c.deleted == 0,
+        _SERVICES.c.disabled == sa.false(), _SERVICES.c.forced_down == sa.false(),
+        _HEARD.between(sa.bindparam("first", type_=sa.DateTime), sa.bindparam("last", type_=sa.DateTime)),
     )  # fmt: skip
 
 

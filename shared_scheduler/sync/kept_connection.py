@@ -59,7 +59,7 @@ class KeptConnection:
 
     def _read(self, query: Any, parameters: Mapping[str, Any]) -> list[Any]:
         try:
-            return list(self._open().execute(query, parameters).scalars())
+            return [row[0] for row in self._open().execute(query, parameters)]
         except BaseException:
             self._drop()
             raise

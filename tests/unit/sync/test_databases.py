@@ -171,6 +171,16 @@ def test_a_new_service_is_an_exception_too(nova: NovaDatabases) -> None:
     assert [one.host for one in nova.cell().service_exceptions(after_id=1)] == ["cmp-2"]
 
 
+@pytest.mark.parametrize("others", range(5))
+def test_of_any_number_of_selected_hosts_those_that_accept_servers_are_found(nova: NovaDatabases, others: int) -> None:
+    names = [f"other-{number}" for number in range(others)]
+    for name in ("cmp-1", "not-selected", *names):
+        nova.service(name)
+    nova.service("cmp-2", disabled=True)
+    assert nova.cell().accepting(["cmp-1", "cmp-2", "unknown", *names]) == {"cmp-1", *names}
+    assert nova.cell().accepting([]) == frozenset()
+
+
 # -- nodes and instances -------------------------------------------------------------------------
 
 
