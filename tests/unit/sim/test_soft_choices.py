@@ -78,7 +78,7 @@ def test_a_member_that_comes_to_a_late_agent_when_it_was_left_is_no_reason_to_wa
     assert world.checkers.violations == []
 
 
-def test_nor_is_it_if_placement_has_no_candidates_on_the_next_host(world: World) -> None:
+def test_a_late_agent_is_asked_once_more_if_another_member_comes_to_it(world: World) -> None:
     # given a member that leaves a late agent for a host which is full, as only Placement knows
     ask_for_member(world)
     late, full = run_until_left(world)
@@ -86,6 +86,9 @@ def test_nor_is_it_if_placement_has_no_candidates_on_the_next_host(world: World)
     # when another member comes to that agent meanwhile
     come_to(world, late)
     world.run(0.02)
-    # then the third host is right
+    # then the third host is no better
+    assert claimed(world) == late
+    # and it is taken when the agent has been waited for
+    world.run(1.0)
     assert claimed(world) not in {late, full}
     assert world.checkers.violations == []
