@@ -171,6 +171,14 @@ def test_an_answer_that_ends_early_is_no_answer(server: Server, transport: Repor
     assert put(transport).meaning is Meaning.DONE
 
 
+def test_an_answer_that_cannot_be_decompressed_is_no_answer(server: Server, transport: ReportClientTransport) -> None:
+    put(transport)
+    server.answers = [(200, {"Content-Encoding": "gzip"}, b"not compressed")]
+    reply = put(transport)
+    assert (reply.meaning, reply.may_arrive) == (Meaning.UNKNOWN, True)
+    assert put(transport).meaning is Meaning.DONE
+
+
 def test_what_does_not_stand_in_a_request_as_it_is_is_for_the_report_client(
     server: Server, transport: ReportClientTransport, general: list[str]
 ) -> None:
