@@ -45,7 +45,7 @@ REQUEST_ID = "X-Openstack-Request-Id"
 OWN_HEADERS = frozenset({"content-length", "content-type", "transfer-encoding", REQUEST_ID.lower()})
 #: What stands in the head of a request as it is.
 PLAIN = re.compile("[!-~]*")
-#: What a call without an answer raises: urllib3 while it connects, the others afterwards.
+#: What a call without an answer raises: urllib3 while it connects or decompresses, the others in between.
 NO_ANSWER = (HTTPError, HTTPException, OSError)
 UNAUTHORIZED = 401
 REDIRECTIONS = frozenset({301, 302, 303, 305, 307, 308})
@@ -129,6 +129,7 @@ class RepeatedCalls:
         request, wait_s = way.request(method, path, body, request_id), way.timeout_s if timeout_s is None else timeout_s
         try:
             response, data = way.send(request, method, wait_s)
+            content = _decoded(response, data)
         except NewConnectionError:
             self._forget(way)
             return None
@@ -138,7 +139,7 @@ class RepeatedCalls:
         if response.status in way.general:
             self._forget(way)
             return None
-        return reply_from(response.status, _decoded(response, data), response.headers)
+        return reply_from(response.status, content, response.headers)
 
     def _unanswered(self, way: Way, error: Exception) -> Reply:
         sent = not isinstance(error, ConnectTimeoutError)
@@ -179,7 +180,10 @@ def _text(value: str | bytes) -> str:
 
 
 def _decoded(response: HTTPResponse, data: bytes) -> Any:
-    """The JSON of an answer; None if it has none."""
+    """The JSON of an answer; None if it has none.
+
+    :raises HTTPError: when it cannot be decompressed
+    """
     if response.headers.get("Content-Encoding") is not None:
         data = urllib3.HTTPResponse(BytesIO(data), dict(response.headers.items())).data
     if not data:
