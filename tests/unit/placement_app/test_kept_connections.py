@@ -106,6 +106,22 @@ def test_a_connection_of_another_database_is_returned(engine: sa.Engine, tmp_pat
     other.dispose()
 
 
+@pytest.mark.parametrize(("recycle_s", "connections"), [(10.0, 2), (-1.0, 1)])
+def test_a_connection_is_not_kept_longer_than_the_pool_would_keep_it(
+    engine: sa.Engine, recycle_s: float, connections: int
+) -> None:
+    now_s = 100.0
+    kept, writes, borrowed = KeptConnections(lambda: engine, recycle_s, lambda: now_s), Writes(), list[Any]()
+    sa.event.listen(engine, "checkout", lambda *of: borrowed.append(of))
+    kept.transaction(writes)
+    now_s = 110.0
+    kept.transaction(writes)
+    assert len(borrowed) == 1
+    now_s = 110.1
+    kept.transaction(writes)
+    assert (len(borrowed), lent(engine)) == (connections, 1)
+
+
 def test_a_database_in_memory_keeps_none() -> None:
     engine = engines.create_engine("sqlite://")
     kept, used = KeptConnections(lambda: engine), []
