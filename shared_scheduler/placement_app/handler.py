@@ -110,13 +110,14 @@ class WritesHandler(handler.PlacementHandler):
                 "writes. Deploy placement.wsgi, or a release of shared_scheduler for this Placement.", unknown,
             )  # fmt: skip
             return
-        self._map = handler.make_map(_routes(attempt_once(self.config)))
+        self._map = handler.make_map(_routes(self.config))
         self.announces = True
 
 
-def _routes(attempts: int) -> dict[str, dict[str, Any]]:
+def _routes(config: cfg.ConfigOpts) -> dict[str, dict[str, Any]]:
     """Placement's routes with ours in them."""
-    parts = Ids(), KeptConnections(db_api.get_placement_engine)
+    attempts, recycle_s = attempt_once(config), config.placement_database.connection_recycle_time
+    parts = Ids(), KeptConnections(db_api.get_placement_engine, recycle_s)
     put = ConflictRetry(allocation.set_allocations_for_consumer, attempts)
     post = ConflictRetry(allocation.set_allocations, attempts)
     routes = {path: dict(methods) for path, methods in handler.ROUTE_DECLARATIONS.items()}

@@ -15,6 +15,8 @@ from oslo_db.sqlalchemy import engines
 from shared_scheduler.placement_app.kept_connections import KEPT_PART, KeptConnections
 
 INSERT = sa.text("INSERT INTO numbers VALUES (1)")
+#: as oslo.db's connection_recycle_time
+NO_END_S = -1.0
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ class Writes:
 
 
 def test_a_transaction_is_committed_and_its_connection_is_kept(engine: sa.Engine) -> None:
-    kept, writes = KeptConnections(lambda: engine), Writes()
+    kept, writes = KeptConnections(lambda: engine, NO_END_S), Writes()
     for done in (1, 2, 3):
         kept.transaction(writes)
         assert (numbers(engine), lent(engine)) == (done, 1)
@@ -60,7 +62,7 @@ def test_a_transaction_is_committed_and_its_connection_is_kept(engine: sa.Engine
 
 
 def test_after_an_error_it_is_rolled_back_and_returned(engine: sa.Engine) -> None:
-    kept = KeptConnections(lambda: engine)
+    kept = KeptConnections(lambda: engine, NO_END_S)
     kept.transaction(Writes())
     with pytest.raises(ValueError, match="no"):
         kept.transaction(Writes(ValueError("no")))
@@ -68,7 +70,7 @@ def test_after_an_error_it_is_rolled_back_and_returned(engine: sa.Engine) -> Non
 
 
 def test_a_kept_connection_that_is_lost_is_replaced_once(engine: sa.Engine) -> None:
-    kept = KeptConnections(lambda: engine)
+    kept = KeptConnections(lambda: engine, NO_END_S)
     kept.transaction(Writes())
     writes = Writes(db_exception.DBConnectionError())
     kept.transaction(writes)
@@ -81,12 +83,12 @@ def test_a_kept_connection_that_is_lost_is_replaced_once(engine: sa.Engine) -> N
 def test_a_new_connection_that_is_lost_is_an_error_at_once(engine: sa.Engine) -> None:
     writes = Writes(db_exception.DBConnectionError())
     with pytest.raises(db_exception.DBConnectionError):
-        KeptConnections(lambda: engine).transaction(writes)
+        KeptConnections(lambda: engine, NO_END_S).transaction(writes)
     assert len(writes.used) == 1
 
 
 def test_a_part_of_the_pool_is_left_to_others(engine: sa.Engine) -> None:
-    kept = KeptConnections(lambda: engine)
+    kept = KeptConnections(lambda: engine, NO_END_S)
 
     def nested(left: int) -> None:
         kept.transaction(lambda connection: nested(left - 1) if left else None)
@@ -99,14 +101,14 @@ def test_a_part_of_the_pool_is_left_to_others(engine: sa.Engine) -> None:
 def test_a_connection_of_another_database_is_returned(engine: sa.Engine, tmp_path: Path) -> None:
     other = sa.create_engine(f"sqlite:///{tmp_path / 'other'}")
     used = [engine, other, other]
-    kept = KeptConnections(lambda: used.pop())
+    kept = KeptConnections(lambda: used.pop(), NO_END_S)
     for _ in range(3):
         kept.transaction(lambda connection: None)
     assert (lent(other), lent(engine)) == (0, 1)
     other.dispose()
 
 
-@pytest.mark.parametrize(("recycle_s", "connections"), [(10.0, 2), (-1.0, 1)])
+@pytest.mark.parametrize(("recycle_s", "connections"), [(10.0, 2), (NO_END_S, 1)])
 def test_a_connection_is_not_kept_longer_than_the_pool_would_keep_it(
     engine: sa.Engine, recycle_s: float, connections: int
 ) -> None:
@@ -124,7 +126,7 @@ def test_a_connection_is_not_kept_longer_than_the_pool_would_keep_it(
 
 def test_a_database_in_memory_keeps_none() -> None:
     engine = engines.create_engine("sqlite://")
-    kept, used = KeptConnections(lambda: engine), []
+    kept, used = KeptConnections(lambda: engine, NO_END_S), []
     for _ in range(2):
         kept.transaction(used.append)
     assert len(set(map(id, used))) == 2 and all(connection.closed for connection in used)
