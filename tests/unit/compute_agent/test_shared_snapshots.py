@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from random import Random
 
-from compute_agent.effects import Broadcast, Effect
-from compute_agent.publisher import Publisher
-from shared_scheduler.protocol.messages import Hello, Role, Snapshot, Want
+from compute_agent.effects import Broadcast, Cast, Effect
+from compute_agent.publisher import SNAPSHOT_PAUSE_S, Publisher
+from shared_scheduler.protocol.messages import Hello, Resync, Role, Snapshot, Want
 from tests.unit.compute_agent.core_node import EPOCH
 from tests.unit.compute_agent.node_facts import NODE
 
@@ -76,3 +76,33 @@ def test_a_snapshot_that_is_about_to_be_sent_serves_a_new_scheduler_too() -> Non
     (sent,) = [one for one in publisher.due(0.0) if isinstance(one, Broadcast)]
 
     assert isinstance(sent.message, Snapshot)
+
+
+def test_a_longer_spread_of_another_scheduler_delays_no_answer() -> None:
+    long_s = 5 * SPREAD_S
+    hellos = {0.0: hello(0, long_s), 1.0: hello(1), 2.0: hello(0, long_s)}
+
+    for seed in range(AGENTS // 10):
+        first = answers(agent(seed), hellos, 2 * long_s)[0]
+        assert first[0] <= 1.0 + SPREAD_S + STEP_S
+
+
+def test_another_hello_delays_no_scheduler_that_has_waited_for_its_pause() -> None:
+    hellos = {0.0: hello(0, 0.0), 1.0: hello(0, 0.0), SNAPSHOT_PAUSE_S - STEP_S: hello(1)}
+
+    for seed in range(AGENTS // 10):
+        sent = answers(agent(seed), hellos)
+        to_first = [at_s for at_s, one in sent if getattr(one, "address", "s0") == "s0"]
+        assert to_first == [0.0, SNAPSHOT_PAUSE_S]
+
+
+def test_a_hello_delays_no_snapshot_that_is_due_to_its_sender() -> None:
+    publisher = agent(1)
+    publisher.plan_answer(hello(0, 0.0), 0.0)
+    publisher.due(0.0)
+    publisher.resync(Resync(NODE, "s0", EPOCH - 1, 0), 1.0)
+    publisher.plan_answer(hello(0), 1.0)
+
+    (sent,) = [one for one in publisher.due(1.0) if isinstance(one, Cast)]
+
+    assert sent.address == "s0" and isinstance(sent.message, Snapshot)
