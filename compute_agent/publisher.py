@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Mapping
+from math import inf
 
 from cachetools import FIFOCache
 
@@ -66,7 +67,7 @@ class Publisher:
         self._answer_by_s, self._answer_at_part = 0.0, 0.0
         #: address -> when its last snapshot was sent; below: when the last snapshot was broadcast
         self._has_snapshot_s: FIFOCache[str, float] = FIFOCache(MAX_WAITING_SCHEDULERS)
-        self._everybody_has_s = float("-inf")
+        self._everybody_has_s = -inf
         self._unsendable: set[str] = set()
 
     def _set_epoch(self, node: str, epoch: int) -> None:
@@ -132,18 +133,24 @@ class Publisher:
         """Plan one answer for all that wait: schedulers that start together need one broadcast of each node.
 
         The answer is at a random part of the time that is left for it, so each further Hello moves it, but never beyond
-        the spread of the first.  Therefore few agents answer before the last of several Hellos, and the answers of all
-        agents are spread evenly over the time after it.
+        the spread of any of them.  Therefore few agents answer before the last of several Hellos, and the answers of
+        all agents are spread evenly over the time after it.  What is due, or waits only for its pause, is not moved.
         """
-        planned = [address for address, at_s in self._want_snapshot.items() if at_s > now]
-        if not planned or now >= self._answer_by_s:
+        if self._want_snapshot.get(sender, inf) <= now:
+            return
+        planned = [one for one, at_s in self._want_snapshot.items() if at_s > max(now, self._pause_ends_s(one))]
+        if planned:
+            self._answer_by_s = min(self._answer_by_s, now + spread_s)
+        else:
             self._answer_by_s, self._answer_at_part = now + spread_s, self._rng.random()
-        is_due = len(planned) < len(self._want_snapshot)  # the next snapshot serves all
-        left_s = 0.0 if is_due else min(self._answer_by_s - now, spread_s)
+        is_due = min(self._want_snapshot.values(), default=inf) <= now  # the next snapshot serves all
+        at_s = now if is_due else now + self._answer_at_part * max(0.0, self._answer_by_s - now)
         for address in (*planned, sender):
-            not_before_s = self._has_snapshot_s.get(address, float("-inf")) + SNAPSHOT_PAUSE_S
             self._want_snapshot.pop(address, None)
-            self._plan_snapshot(address, max(now + self._answer_at_part * left_s, not_before_s))
+            self._plan_snapshot(address, max(at_s, self._pause_ends_s(address)))
+
+    def _pause_ends_s(self, address: str) -> float:
+        return self._has_snapshot_s.get(address, -inf) + SNAPSHOT_PAUSE_S
 
     def on_connected(self, now: float) -> list[Effect]:
         """The channel was connected: send Hello, and soon a heartbeat that shows whether messages were missed."""
