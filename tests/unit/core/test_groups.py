@@ -27,6 +27,7 @@ from tests.unit.core.scheduler_driver import (
     only,
     only_claim,
     request,
+    snapshot,
     taken,
 )
 
@@ -231,6 +232,22 @@ def test_a_member_of_a_soft_group_does_not_join_another_because_placement_was_sl
     assert (claim.node, again.node) == ("node-2", "node-2")
     # and goes to the other host after that
     assert unanswered(driver, again).node == "node-1"
+
+
+def test_after_a_recheck_a_host_that_refuses_a_member_of_a_soft_group_is_not_tried_again() -> None:
+    # given a full host with another member, and one for which Placement did not answer in time
+    driver = SchedulerDriver().with_agents("node-1", vcpus=1, consumers={"server-5": member("node-1")})
+    claim = only_claim(driver.with_agents("node-2").ask(request(group=SOFT_APART), within_s=60.0))
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    effects = driver.deleted(only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE)))
+    # when Placement says that both have room, and their rows were read
+    (ask,) = of_kind(ef.AskFitting, effects)
+    driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1", "node-2"}), cause=ask.cause))
+    read = (snapshot("node-1", 10, consumers={"server-5": member("node-1")}), snapshot("node-2", 10))
+    claim = only_claim([effect for each in read for effect in driver.hear(each)])
+    # then the second host may refuse the server only once
+    assert claim.node == "node-2"
+    assert only_claim(driver.refuse(claim)).node == "node-1"
 
 
 def test_a_server_without_a_group_goes_to_the_next_host_because_placement_was_slow() -> None:
