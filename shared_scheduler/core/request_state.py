@@ -210,6 +210,13 @@ class InstancePlacement:
         self._include_late()
         self.patient = False
 
+    def forget_tries(self) -> None:
+        """Include all hosts again, as if the instance had not been tried on any."""
+        self.forget_late()
+        self.out.clear()
+        self.unanswered.clear()
+        self.tried_again.clear()
+
     def recall_late(self) -> bool:
         """Include the hosts whose agents were late, and wait for them from now on; False if there are none."""
         recalled = bool(self.late)

@@ -622,8 +622,7 @@ class Requests:
         state.failure = None
         state.narrowing = OncePerRequestFilters()
         for instance in state.instances:
-            instance.out.clear()
-            instance.forget_late()
+            instance.forget_tries()
             if not state.request.root_only:
                 instance.attempts = 0
 
