@@ -14,6 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from urllib3.connection import HTTPConnection
+from urllib3.util.ssl_match_hostname import CertificateError
 
 from shared_scheduler.nova import placement_transport
 from shared_scheduler.nova.placement_transport import ReportClientTransport
@@ -225,6 +227,21 @@ def test_a_placement_that_has_gone_is_no_answer_and_was_not_asked(
     server.stop()
     reply = put(transport)
     assert (reply.meaning, reply.may_arrive) == (Meaning.UNKNOWN, False)
+
+
+def test_a_certificate_of_another_host_is_no_answer(
+    server: Server, transport: ReportClientTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(transport)
+    server.answers = [(204, {"Connection": "close"}, b"")]
+    put(transport)
+
+    def connect(_: object) -> None:
+        raise CertificateError("hostname 'placement' doesn't match 'other'")
+
+    monkeypatch.setattr(HTTPConnection, "connect", connect)
+    reply = put(transport)
+    assert reply.meaning is Meaning.UNKNOWN and "doesn't match" in reply.detail
 
 
 def test_behind_a_proxy_the_report_client_makes_every_call(
