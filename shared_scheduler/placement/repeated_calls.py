@@ -35,6 +35,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 from requests.utils import select_proxy
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
+from urllib3.util.ssl_match_hostname import CertificateError
 
 from shared_scheduler.placement.connection import Reply, no_reply, reply_from
 
@@ -46,7 +47,7 @@ OWN_HEADERS = frozenset({"content-length", "content-type", "transfer-encoding", 
 #: What stands in the head of a request as it is.
 PLAIN = re.compile("[!-~]*")
 #: What a call without an answer raises: urllib3 while it connects or decompresses, the others in between.
-NO_ANSWER = (HTTPError, HTTPException, OSError)
+NO_ANSWER = (HTTPError, CertificateError, HTTPException, OSError)
 UNAUTHORIZED = 401
 REDIRECTIONS = frozenset({301, 302, 303, 305, 307, 308})
 #: The statuses that keystoneauth tries again, unless others are set.
