@@ -54,6 +54,18 @@ class Devices:
         """Its last step, whatever it did."""
 
 
+class ReportClient:
+    """Nova's client of Placement, of which only one call is used."""
+
+    def __init__(self) -> None:
+        self.traits: dict[str, list[str]] = {}
+
+    def set_traits_for_provider(
+        self, _context: Any, rp_uuid: str, traits: list[str], generation: int | None = None
+    ) -> None:
+        self.traits[rp_uuid] = traits
+
+
 class Tracker(ResourceTracker):  # type: ignore[misc]
     """Nova's, but its Placement is a tree in memory, and an audit finds the given instances."""
 
@@ -62,7 +74,7 @@ class Tracker(ResourceTracker):  # type: ignore[misc]
         conf([], project="nova", default_config_files=[])
         self.inventory = {"VCPU": {"total": 4}}
         self.fail_update = False
-        super().__init__(HOST, Driver(), reportclient=object())
+        super().__init__(HOST, Driver(), reportclient=ReportClient())
 
     def _update_to_placement(self, context: Any, compute_node: Any, startup: bool = False) -> None:
         if self.fail_update:

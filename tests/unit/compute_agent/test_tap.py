@@ -248,6 +248,24 @@ class TestWhatIsTold:
         listener.next(NodeReported, after=1)
         assert len(listener.of(TreeWritten)) == known + 1
 
+    def test_traits_that_nova_compute_sets_between_audits_are_reported(
+        self, tracker: Tracker, listener: Listener
+    ) -> None:
+        # given a nova-compute after its first audit
+        tracker.update_available_resource(CONTEXT, HOST)
+        known = len(listener.of(TreeWritten))
+
+        # when an operator disables it, which sets a trait on its provider, and something else on another one
+        client = tracker.reportclient
+        client.set_traits_for_provider(CONTEXT, NODE, ["COMPUTE_STATUS_DISABLED"], generation=7)
+        client.set_traits_for_provider(CONTEXT, "another provider", [])
+        tracker.build_failed(HOST)
+
+        # then Placement has it, and the agent knows that it must look
+        listener.next(NodeReported, after=1)
+        assert client.traits == {NODE: ["COMPUTE_STATUS_DISABLED"], "another provider": []}
+        assert [one.node for one in listener.of(TreeWritten)[known:]] == [NODE]
+
     def test_an_instance_that_moved_away_is_removed_when_the_move_is_confirmed(
         self, tracker: Tracker, listener: Listener
     ) -> None:
