@@ -16,6 +16,8 @@ _update_to_placement               after success: is the provider tree a new one
 _update_usage_from_instance        before: which image the instance has                    held
 _drop_move_claim                   before and after: membership changes once more there    held
 pci_tracker.save                   after: PCI claims that do not call ``_update``          held
+reportclient.set_traits_for_       after: the provider of the node was enabled, disabled,  maybe
+provider                           or got other traits
 remove_node                        after: the node was removed                             maybe
 *_claim                            before, and when they raise                             not held
 instance_claim                     after: the build of the instance begins in this thread  not held
@@ -55,6 +57,8 @@ CLAIMS = (BUILD_CLAIM, "rebuild_claim", "resize_claim", "live_migration_claim")
 #: Errors of a chain that the reason of a build names.
 CAUSES_MAX = 3
 BUILDS = ("build_failed", "build_succeeded")
+#: of Nova's client of Placement, which the tracker shares with the rest of nova-compute
+SET_TRAITS = "set_traits_for_provider"
 METHODS = (
     "_update",
     "update_available_resource",
@@ -110,6 +114,7 @@ class Hooks:
         self._builds = threading.local()  # consumer: the instance that the thread builds
         self._log = RateLimitedLog(LOG)
         self._pci_hooked: Any = None
+        self._client_hooked: Any = None
         self.sink = sink_of(self.everything)
 
     def install(self) -> None:
@@ -196,6 +201,7 @@ class Hooks:
         if nodename not in self._tracker.compute_nodes:
             return  # the record is being moved from another host; the audit follows
         self._hook_pci_tracker()
+        self._hook_report_client()
         self._read(nodename)
         self._reader.forget_gone()
 
@@ -246,7 +252,20 @@ class Hooks:
             self._pci_hooked = pci_tracker
             pci_tracker.save = self.wrapped(pci_tracker.save, after=self._pci_saved)
 
+    def _hook_report_client(self) -> None:
+        """Hook Nova's client of Placement, which the tracker gets after it has made the tap."""
+        client = getattr(self._tracker, "reportclient", None)
+        if client is not self._client_hooked and hasattr(client, SET_TRAITS):
+            self._client_hooked = client
+            setattr(client, SET_TRAITS, self.wrapped(getattr(client, SET_TRAITS), after=self._traits_written))
+
     # -- readings without Nova's lock ---------------------------------------------------------------
+
+    def _traits_written(self, _context: Any, rp_uuid: str, *_args: Any, **_kwargs: Any) -> None:
+        """Nova sets the trait of a disabled service at once, and not with the next audit."""
+        with self.sink.lock:
+            if rp_uuid in self._node_of.values():
+                self.sink.put(TreeWritten(rp_uuid))
 
     def _claim_readings(self, kind: str) -> tuple[Callable[..., None], Callable[..., None]]:
         """The readings for the begin of a claim of this kind, and for its failure."""
