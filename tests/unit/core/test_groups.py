@@ -250,6 +250,20 @@ def test_after_a_recheck_a_host_that_refuses_a_member_of_a_soft_group_is_not_tri
     assert only_claim(driver.refuse(claim)).node == "node-1"
 
 
+def test_a_claim_that_failed_does_not_count_as_a_member_of_its_own_group() -> None:
+    # given a host with another member, and one whose agent shows the claim of this one
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")}).with_agents("node-2")
+    claim = only_claim(driver.ask(request(group=SOFT_APART), within_s=60.0))
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    accepted = {"server-1": member("node-2")}
+    driver.hear(Increment("node-2", 1, 2, consumers=accepted, claims={claim.claim_id: "server-1"}))
+    # when its write has lost too many races
+    effects = driver.written(write, ev.WriteCode.PROVIDER_CONFLICT)
+    # then its own claim is no reason to prefer the host of the other member
+    (again,) = claims_in(effects)
+    assert (claim.node, again.node) == ("node-2", "node-2")
+
+
 def test_a_server_without_a_group_goes_to_the_next_host_because_placement_was_slow() -> None:
     driver = SchedulerDriver().with_agents("node-1", "node-2")
     claim = only_claim(driver.ask(within_s=60.0))
