@@ -70,9 +70,14 @@ class DecisionContext:
         return uuids[self.index] if self.index < len(uuids) else ""
 
     def group_members(self) -> FloatArray | None:
-        """The number of members of the request's group on the host of each slot; None if there are none."""
+        """The number of members of the request's group on the host of each slot; None if there are none.
+
+        As in Nova, the instance itself counts where nova-compute has it, but a claim of it that has failed does not."""
         group = self.request.group
-        counts = {} if group is None else self.table.members_at(group.members)
+        own = self.instance_uuid
+        counts = {} if group is None else self.table.members_at(group.members - {own})
+        for slot in self.table.slots_where_built(own) if group is not None and own in group.members else ():
+            counts[slot] = counts.get(slot, 0) + 1
         if not counts:
             return None
         members: FloatArray = np.zeros(self.high)

@@ -244,6 +244,12 @@ class HostTable:
         hosts = {self._row_at(slot).host for slot in slots}
         return tuple(slot for host in hosts for slot in self._of_host[host])
 
+    def slots_where_built(self, instance: str) -> tuple[int, ...]:
+        """Slots of the service hosts where nova-compute has an instance; all nodes of such a host are included."""
+        slots = self.slots_with(instance)
+        hosts = {self._row_at(slot).host for slot in slots if self._row_at(slot).is_built(instance)}
+        return tuple(slot for slot in slots if self._row_at(slot).host in hosts)
+
     def members_at(self, instances: Iterable[str]) -> dict[int, int]:
         """The number of these instances on the service host of each slot, equal for all nodes of a host."""
         found: dict[int, int] = {}
