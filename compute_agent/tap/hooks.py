@@ -262,7 +262,7 @@ class Hooks:
     # -- readings without Nova's lock ---------------------------------------------------------------
 
     def _traits_written(self, _context: Any, rp_uuid: str, *_args: Any, **_kwargs: Any) -> None:
-        """Nova sets the trait of a disabled service at once, and not with the next audit."""
+        """Report new traits of a node: Nova sets those of a disabled service between audits."""
         with self.sink.lock:
             if rp_uuid in self._node_of.values():
                 self.sink.put(TreeWritten(rp_uuid))

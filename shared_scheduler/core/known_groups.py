@@ -41,7 +41,7 @@ def hosts_of(table: HostTable, members: frozenset[str]) -> frozenset[str]:
 def claim_group(table: HostTable, group: Group, consumer: str, node: str, insists: bool) -> ClaimGroup | None:
     """The group in a claim of ``consumer`` on ``node``.
 
-    ``insists``: the agent ignores a soft policy, because it has told its members before, or other hosts have.
+    ``insists``: the agent ignores a soft policy, because it, or several others, have refused the instance before.
     """
     if not group.uuid or not group.policy:
         return None
