@@ -5,13 +5,16 @@ import os
 import platform
 import re
 import subprocess
+import time
 from importlib import metadata
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tools.laboratory import ROOT
 
 PACKAGES = ("nova", "openstack-placement", "oslo.messaging", "SQLAlchemy", "PyMySQL", "numpy", "kombu", "msgpack")
+LOOP_TURNS, LOOP_STEPS = 7, 200_000
 RABBITMQ_VERSIONS = Path("/usr/lib/rabbitmq/lib")
 
 
@@ -24,11 +27,27 @@ def describe() -> dict[str, Any]:
         "memory_gb": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
         "kernel": platform.release(),
         "python": platform.python_version(),
+        "python_loop_ms": python_loop_ms(),
         "packages": {name: metadata.version(name) for name in PACKAGES},
         "mariadb": _first_match(_output("mariadbd", "--version"), r"Ver (\S+)"),
         "rabbitmq": _first_match(" ".join(path.name for path in RABBITMQ_VERSIONS.glob("*")), r"-(\d[\d.]+)"),
         "load": [round(load, 1) for load in os.getloadavg()],
     }
+
+
+def python_loop_ms() -> float:
+    """CPU time of a fixed piece of Python: the median of some turns.
+
+    Builds of one version differ by half: distributions compile theirs with profiles of a run, and tools that compile
+    Python on the machine often do not. A busy or slow machine shows too."""
+    return round(median(_loop_s() for _ in range(LOOP_TURNS)) * 1000, 1)
+
+
+def _loop_s() -> float:
+    begun_s, counts = time.process_time(), dict.fromkeys(range(100), 0)
+    for number in range(LOOP_STEPS):
+        counts[number % 100] += len(str(number))
+    return time.process_time() - begun_s
 
 
 def commit(*measured: str) -> str:

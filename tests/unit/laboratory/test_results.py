@@ -14,6 +14,7 @@ from tools.laboratory.bench.claim_counters import in_a_hundred
 from tools.laboratory.bench.command import contestants
 from tools.laboratory.bench.contest import SHARED, STOCK, in_turn
 from tools.laboratory.bench.meters import Used
+from tools.laboratory.bench.report import introduction
 from tools.laboratory.bench.results import Measurement, Results, Round, burst_of, from_json, measured, quantile, ratio
 from tools.laboratory.cloud.access_log import parse
 
@@ -61,6 +62,13 @@ def test_a_measurement_is_reported_per_request() -> None:
     assert one.write_ms == 21.0
     assert one.statements_each == {"scheduler": {"select_commands": 3.0}}
     assert (one.distinct_hosts, one.busiest_host, one.alternates_each) == (2, 3, 1.5)
+
+
+def test_the_introduction_tells_how_fast_the_interpreter_is() -> None:
+    timed = Results(MACHINE | {"python_loop_ms": 21.3}, {}, [])
+
+    assert "Python 3.11 (the loop of machine.py takes 21.3 ms), " in introduction(timed)
+    assert "Python 3.11, " in introduction(results({}))
 
 
 def test_a_measurement_without_answers_is_reported() -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of the results."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tools.laboratory.bench.claim_counters import in_a_hundred
 from tools.laboratory.bench.results import Figure, Measurement, Results, Spread, across, ratio, spread
@@ -191,11 +192,16 @@ def introduction(results: Results) -> str:
     loads = loads or machine["load"]
     return (
         f"Commit {machine['commit']}; {machine['cores']} cores of {machine['processor']}, {machine['memory_gb']} GB, "
-        f"kernel {machine['kernel']}; Python {machine['python']}, MariaDB {machine['mariadb']}, "
+        f"kernel {machine['kernel']}; Python {machine['python']}{_speed(machine)}, MariaDB {machine['mariadb']}, "
         f"RabbitMQ {machine['rabbitmq']}; {packages}. Medians of the repeats, their extremes in brackets; "
         f"ratios are taken repeat by repeat. Load average before the measurements: {min(loads)} to {max(loads)} "
         f"(the benchmark itself makes about 2 to 3 of it)."
     )
+
+
+def _speed(machine: Mapping[str, Any]) -> str:
+    loop_ms = machine.get("python_loop_ms")  # older results do not have it
+    return "" if loop_ms is None else f" (the loop of machine.py takes {loop_ms} ms)"
 
 
 def page_of(results: Results) -> str:
