@@ -9,10 +9,11 @@ import nova.conf
 from nova import context as nova_context
 from nova import objects
 from nova.compute import vm_states
-from nova.compute.provider_tree import ProviderTree
 from nova.compute.resource_tracker import ResourceTracker
 from nova.pci.stats import PciDeviceStats
+from nova.scheduler.client.report import SchedulerReportClient
 
+from shared_scheduler.model.services import DISABLED_TRAIT
 from tests.unit.compute_agent.node_facts import HOST, NODE
 
 objects.register_all()
@@ -54,35 +55,66 @@ class Devices:
         """Its last step, whatever it did."""
 
 
-class ReportClient:
-    """Nova's client of Placement, of which only one call is used."""
+class Answer:
+    """What Placement answers to a call that it has carried out, or refused."""
+
+    def __init__(self, status: int, content: Any) -> None:
+        self.status_code, self.headers, self.text = status, dict[str, str](), str(content)
+        self._content = content
+
+    def json(self) -> Any:
+        return self._content
+
+
+class Placement:
+    """The adapter of Nova's client of Placement: it stores what it gets, and the traits of each provider."""
 
     def __init__(self) -> None:
         self.traits: dict[str, list[str]] = {}
+        self.writes: list[str] = []
+        #: after it has carried out a write of traits, a proxy answers this instead, if it is not 200
+        self.status = 200
 
-    def set_traits_for_provider(
-        self, _context: Any, rp_uuid: str, traits: list[str], generation: int | None = None
-    ) -> None:
-        self.traits[rp_uuid] = traits
+    def get(self, url: str, **_kwargs: Any) -> Answer:
+        return Answer(200, {"traits": url.partition("name=in:")[2].split(",")})
+
+    def put(self, url: str, json: Any, **_kwargs: Any) -> Answer:
+        self.writes.append(url)
+        *_, provider, what = url.split("/")
+        if what == "traits":
+            self.traits[provider] = json["traits"]
+        status = self.status if what == "traits" else 200
+        return Answer(status, json | {"resource_provider_generation": json["resource_provider_generation"] + 1})
 
 
 class Tracker(ResourceTracker):  # type: ignore[misc]
-    """Nova's, but its Placement is a tree in memory, and an audit finds the given instances."""
+    """Nova's, but its Placement is in memory, and an audit finds the given instances."""
 
     def __init__(self) -> None:
         conf = nova.conf.CONF
         conf([], project="nova", default_config_files=[])
         self.inventory = {"VCPU": {"total": 4}}
         self.fail_update = False
-        super().__init__(HOST, Driver(), reportclient=ReportClient())
+        self.placement = Placement()
+        self.service_disabled = False
+        super().__init__(HOST, Driver(), reportclient=SchedulerReportClient(adapter=self.placement))
 
     def _update_to_placement(self, context: Any, compute_node: Any, startup: bool = False) -> None:
         if self.fail_update:
             raise RuntimeError("Placement is away")
-        tree = ProviderTree()
-        tree.new_root(HOST, NODE, generation=1)
-        tree.update_inventory(NODE, self.inventory)
+        cached = self.reportclient._provider_tree
+        if not cached.exists(compute_node.uuid):
+            cached.new_root(compute_node.hypervisor_hostname, compute_node.uuid, generation=0)
+        tree = cached.subtree(compute_node.uuid)
+        tree.update_inventory(compute_node.uuid, self.inventory)
+        traits = tree.data(compute_node.uuid).traits - {DISABLED_TRAIT}
+        tree.update_traits(compute_node.uuid, traits | ({DISABLED_TRAIT} if self.service_disabled else set()))
         self.provider_tree = tree
+        self.while_audited()
+        self.reportclient.update_from_provider_tree(context, tree)
+
+    def while_audited(self) -> None:
+        """What happens between the look at the service and the write to Placement."""
 
     def update_available_resource(self, context: Any, nodename: str, startup: bool = False) -> None:
         self.stats[nodename].clear()

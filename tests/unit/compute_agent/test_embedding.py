@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from nova.conf import paths
+from nova.scheduler.client.report import SchedulerReportClient
 from oslo_config import cfg
 from oslo_messaging import opts as messaging_opts
 
@@ -21,7 +22,7 @@ from shared_scheduler.protocol.messages import Leave
 from tests.support.local_bus import LocalBus
 from tests.unit.compute_agent.fake_placement import FakePlacement
 from tests.unit.compute_agent.node_facts import HOST
-from tests.unit.compute_agent.real_tracker import CONTEXT, Tracker, guest
+from tests.unit.compute_agent.real_tracker import CONTEXT, Placement, Tracker, guest
 from tests.unit.compute_agent.test_embedded import GUEST, LIMITS, Scheduler, eventually
 
 
@@ -41,13 +42,14 @@ def nova_conf(tmp_path: Path) -> Any:
     return made
 
 
-class ReportClient:
-    """Nova's own client of a Placement."""
+class ReportClient(SchedulerReportClient):  # type: ignore[misc]
+    """Nova's own client of Placement, which reads another one than it writes."""
 
     def __init__(self) -> None:
+        super().__init__(adapter=Placement())
         self.placement = FakePlacement(vcpus=4)
 
-    def get(self, path: str, version: str, global_request_id: str | None) -> Any:
+    def get(self, path: str, version: str, global_request_id: str | None = None) -> Any:
         reply = self.placement.call("GET", path)
         return SimpleNamespace(status_code=reply.status, content=b"some", headers={}, json=lambda: reply.body)
 

@@ -34,6 +34,7 @@ from compute_agent.tap_wire import (
     TapMessage,
     TreeWritten,
 )
+from shared_scheduler.model.services import DISABLED_TRAIT
 from shared_scheduler.sim.topology import is_pool
 from tests.unit.compute_agent.node_facts import HOST, NODE
 from tests.unit.compute_agent.real_tracker import CONTEXT, Devices, Tracker, guest, record
@@ -85,6 +86,25 @@ class Listener:
     def next(self, kind: type[Kind], after: int = 0) -> Kind:
         self.wait(lambda: len(self.of(kind)) > after)
         return self.of(kind)[after]
+
+
+class TreesTold:
+    """The nodes whose provider trees an agent is told to read."""
+
+    def __init__(self, tracker: Tracker, listener: Listener) -> None:
+        self._tracker, self._listener = tracker, listener
+        self._known = 0
+        self.now()
+
+    def now(self) -> list[str]:
+        """Those since the last time."""
+        ended = len(self._listener.of(ClaimFailed))
+        with pytest.raises(exception.ComputeResourcesUnavailable):
+            self._tracker.instance_claim(CONTEXT, guest(self._tracker, "last"), "no-such-node", {})
+        self._listener.next(ClaimFailed, after=ended)  # all that was told before has arrived
+        trees = [one.node for one in self._listener.of(TreeWritten)]
+        known, self._known = self._known, len(trees)
+        return trees[known:]
 
 
 @pytest.fixture
@@ -251,20 +271,97 @@ class TestWhatIsTold:
     def test_traits_that_nova_compute_sets_between_audits_are_reported(
         self, tracker: Tracker, listener: Listener
     ) -> None:
-        # given a nova-compute after its first audit
-        tracker.update_available_resource(CONTEXT, HOST)
-        known = len(listener.of(TreeWritten))
+        # given a nova-compute after its first audit, with another provider that is none of its nodes
+        client, told = tracker.reportclient, TreesTold(tracker, listener)
+        client._provider_tree.new_root("another", SECOND, generation=1)
 
         # when an operator disables it, which sets a trait on its provider, and something else on another one
-        client = tracker.reportclient
-        client.set_traits_for_provider(CONTEXT, NODE, ["COMPUTE_STATUS_DISABLED"], generation=7)
-        client.set_traits_for_provider(CONTEXT, "another provider", [])
-        tracker.build_failed(HOST)
+        client.set_traits_for_provider(CONTEXT, NODE, {DISABLED_TRAIT}, generation=7)
+        client.set_traits_for_provider(CONTEXT, SECOND, {"CUSTOM_SLOW"})
 
         # then Placement has it, and the agent knows that it must look
-        listener.next(NodeReported, after=1)
-        assert client.traits == {NODE: ["COMPUTE_STATUS_DISABLED"], "another provider": []}
-        assert [one.node for one in listener.of(TreeWritten)[known:]] == [NODE]
+        assert told.now() == [NODE]
+        assert tracker.placement.traits == {NODE: [DISABLED_TRAIT], SECOND: ["CUSTOM_SLOW"]}
+
+        # and again when it is enabled, whatever style the caller has
+        client.set_traits_for_provider(context=CONTEXT, rp_uuid=NODE, traits=set())
+        assert told.now() == [NODE]
+
+    def test_claims_and_audits_without_new_traits_let_nobody_read_the_provider_tree(
+        self, tracker: Tracker, listener: Listener
+    ) -> None:
+        # given a nova-compute that has told its providers
+        tracker.update_available_resource(CONTEXT, HOST)
+        told = TreesTold(tracker, listener)
+
+        # when it claims and audits, where Nova's client is always called for all traits, and writes nothing
+        written = len(tracker.placement.writes)
+        tracker.instance_claim(CONTEXT, guest(tracker, "vm-1"), HOST, {})
+        tracker.update_available_resource(CONTEXT, HOST)
+
+        # then the agent has no reason to read
+        assert len(tracker.placement.writes) == written
+        assert told.now() == []
+
+    def test_an_audit_that_looked_before_the_service_was_disabled_takes_the_trait_back_and_tells_it(
+        self, tracker: Tracker, listener: Listener
+    ) -> None:
+        # given an audit that has looked at the service, and an operator who disables it before the audit writes
+        told, set_traits = TreesTold(tracker, listener), tracker.reportclient.set_traits_for_provider
+
+        def disable() -> None:
+            call = threading.Thread(target=set_traits, args=(CONTEXT, NODE, {DISABLED_TRAIT}))
+            call.start()
+            call.join()
+
+        tracker.while_audited = disable
+        tracker.update_available_resource(CONTEXT, HOST)
+        # then Placement has the trait no more, and the agent looks after that
+        assert tracker.placement.traits == {NODE: []}
+        assert told.now() == [NODE, NODE]
+
+        # and the next audit corrects it
+        del tracker.while_audited
+        tracker.service_disabled = True
+        tracker.update_available_resource(CONTEXT, HOST)
+        assert told.now() == [NODE]
+
+    def test_traits_that_were_written_although_the_call_raised_are_reported(
+        self, tracker: Tracker, listener: Listener
+    ) -> None:
+        # given a service that was disabled
+        told = TreesTold(tracker, listener)
+        tracker.reportclient.set_traits_for_provider(CONTEXT, NODE, {DISABLED_TRAIT})
+        # when it is enabled, and a proxy before Placement answers late, after the write
+        tracker.placement.status = 504
+        with pytest.raises(exception.ResourceProviderUpdateFailed):
+            tracker.reportclient.set_traits_for_provider(CONTEXT, NODE, set())
+        # then the agent looks
+        assert tracker.placement.traits == {NODE: []}
+        assert told.now() == [NODE, NODE]
+
+    def test_each_of_several_nodes_that_are_disabled_is_reported(self, tracker: Tracker, listener: Listener) -> None:
+        # given a host with two nodes
+        tracker.compute_nodes["second"] = record(SECOND, "second")
+        tracker._update(CONTEXT, tracker.compute_nodes["second"])
+        told = TreesTold(tracker, listener)
+        # when both are disabled by one call, and one is gone before it is enabled
+        for node in (NODE, SECOND):
+            tracker.reportclient.set_traits_for_provider(CONTEXT, node, {DISABLED_TRAIT})
+        assert told.now() == [NODE, SECOND]
+        tracker.remove_node("second")
+        tracker.reportclient.set_traits_for_provider(CONTEXT, SECOND, set())
+        assert told.now() == []
+
+    def test_all_of_several_calls_at_once_are_reported(self, tracker: Tracker, listener: Listener) -> None:
+        told, set_traits = TreesTold(tracker, listener), tracker.reportclient.set_traits_for_provider
+        calls = [threading.Thread(target=set_traits, args=(CONTEXT, NODE, {f"CUSTOM_{n}"})) for n in range(8)]
+        for call in calls:
+            call.start()
+        tracker.update_available_resource(CONTEXT, HOST)
+        for call in calls:
+            call.join()
+        assert len(told.now()) >= len(calls)
 
     def test_an_instance_that_moved_away_is_removed_when_the_move_is_confirmed(
         self, tracker: Tracker, listener: Listener
