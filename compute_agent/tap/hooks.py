@@ -12,12 +12,14 @@ hooked                             when it reads                                
 _update                            before the original: memory is current, the writes      held
                                    to Placement and the database follow
 update_available_resource          marks ``_update`` calls below it as audits              taken inside
-_update_to_placement               after success: is the provider tree a new one?          held
+_update_to_placement               after success: is the provider tree a new one?  Nova    held
+                                   sets all traits below it, also those of before
 _update_usage_from_instance        before: which image the instance has                    held
 _drop_move_claim                   before and after: membership changes once more there    held
 pci_tracker.save                   after: PCI claims that do not call ``_update``          held
-reportclient.set_traits_for_       after: the provider of the node was enabled, disabled,  maybe
-provider                           or got other traits
+reportclient.set_traits_for_       after, also an error, except below                      not held
+provider                           ``_update_to_placement``: the node was enabled or
+                                   disabled
 remove_node                        after: the node was removed                             maybe
 *_claim                            before, and when they raise                             not held
 instance_claim                     after: the build of the instance begins in this thread  not held
@@ -111,6 +113,7 @@ class Hooks:
         self._node_of: dict[str, str] = {}  # nodename -> uuid
         self._trees: dict[str, bytes] = {}
         self._audits = threading.local()
+        self._updates = threading.local()  # running: the thread writes a provider tree to Placement
         self._builds = threading.local()  # consumer: the instance that the thread builds
         self._log = RateLimitedLog(LOG)
         self._pci_hooked: Any = None
@@ -137,7 +140,8 @@ class Hooks:
             case "update_available_resource":
                 return self.wrapped(original, before=self._audit_begins, always=self._audit_ends)
             case "_update_to_placement":
-                return self.wrapped(original, after=self._placement_written)
+                begins, ends = self._update_begins, self._update_ends
+                return self.wrapped(original, before=begins, always=ends, after=self._placement_written)
             case "_update_usage_from_instance":
                 return self.wrapped(original, before=self._counting)
             case "_drop_move_claim":
@@ -238,12 +242,19 @@ class Hooks:
                     leaves = kept | self._reader.topology(nodename)
                     self._report(snapshot, leaves, snapshot.members, snapshot.ready)
 
+    def _update_begins(self, *_args: Any, **_kwargs: Any) -> None:
+        self._updates.running = True
+
+    def _update_ends(self, *_args: Any, **_kwargs: Any) -> None:
+        self._updates.running = False
+
     def _placement_written(self, _context: Any, compute_node: Any, *_args: Any, **_kwargs: Any) -> None:
         node = str(compute_node.uuid)
         digest = self._reader.tree_digest(node)
-        if self._trees.get(node) != digest:
-            self._put(TreeWritten(node))
-            self._trees[node] = digest
+        with self.sink.lock:
+            if self._trees.get(node) != digest:
+                self.sink.put(TreeWritten(node))
+                self._trees[node] = digest
 
     def _hook_pci_tracker(self) -> None:
         """Hook the PCI tracker, which Nova creates during the first audit."""
@@ -257,15 +268,21 @@ class Hooks:
         client = getattr(self._tracker, "reportclient", None)
         if client is not self._client_hooked and hasattr(client, SET_TRAITS):
             self._client_hooked = client
-            setattr(client, SET_TRAITS, self.wrapped(getattr(client, SET_TRAITS), after=self._traits_written))
+            setattr(client, SET_TRAITS, self.wrapped(getattr(client, SET_TRAITS), always=self._traits_written))
 
     # -- readings without Nova's lock ---------------------------------------------------------------
 
-    def _traits_written(self, _context: Any, rp_uuid: str, *_args: Any, **_kwargs: Any) -> None:
-        """Report new traits of a node: Nova sets those of a disabled service between audits."""
+    def _traits_written(self, *args: Any, **kwargs: Any) -> None:
+        """Report new traits of a node: Nova sets those of a disabled service between audits.
+
+        An audit that has looked at the service before may write the old ones again, so its tree is told as well."""
+        if getattr(self._updates, "running", False):
+            return  # Nova sets all traits, and ``_placement_written`` finds those that are new
+        node = str(kwargs["rp_uuid"] if "rp_uuid" in kwargs else args[1])
         with self.sink.lock:
-            if rp_uuid in self._node_of.values():
-                self.sink.put(TreeWritten(rp_uuid))
+            if node in self._node_of.values():
+                self._trees.pop(node, None)
+                self.sink.put(TreeWritten(node))
 
     def _claim_readings(self, kind: str) -> tuple[Callable[..., None], Callable[..., None]]:
         """The readings for the begin of a claim of this kind, and for its failure."""
