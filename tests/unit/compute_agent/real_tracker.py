@@ -72,7 +72,7 @@ class Placement:
     def __init__(self) -> None:
         self.traits: dict[str, list[str]] = {}
         self.writes: list[str] = []
-        #: after it has carried out a write of traits, a proxy answers this instead, if it is not 200
+        #: if it is not 200, a proxy answers this instead, after Placement has carried out a write
         self.status = 200
 
     def get(self, url: str, **_kwargs: Any) -> Answer:
@@ -83,8 +83,7 @@ class Placement:
         *_, provider, what = url.split("/")
         if what == "traits":
             self.traits[provider] = json["traits"]
-        status = self.status if what == "traits" else 200
-        return Answer(status, json | {"resource_provider_generation": json["resource_provider_generation"] + 1})
+        return Answer(self.status, json | {"resource_provider_generation": json["resource_provider_generation"] + 1})
 
 
 class Tracker(ResourceTracker):  # type: ignore[misc]

@@ -340,6 +340,23 @@ class TestWhatIsTold:
         assert tracker.placement.traits == {NODE: []}
         assert told.now() == [NODE, NODE]
 
+    def test_a_tree_is_told_after_an_update_that_raised_even_if_it_is_that_of_before(
+        self, tracker: Tracker, listener: Listener
+    ) -> None:
+        # given an update that raised after Placement had written some of it, which the agent may have read since
+        tracker.update_available_resource(CONTEXT, HOST)
+        told, before, tracker.inventory = TreesTold(tracker, listener), tracker.inventory, {"VCPU": {"total": 8}}
+        tracker.placement.status = 504
+        with pytest.raises(exception.ResourceProviderSyncFailed):
+            tracker.update_available_resource(CONTEXT, HOST)
+        tracker.placement.status = 200
+        assert told.now() == []
+        # when the next one writes what was there before
+        tracker.inventory = before
+        tracker.update_available_resource(CONTEXT, HOST)
+        # then the agent looks
+        assert told.now() == [NODE]
+
     def test_each_of_several_nodes_that_are_disabled_is_reported(self, tracker: Tracker, listener: Listener) -> None:
         # given a host with two nodes
         tracker.compute_nodes["second"] = record(SECOND, "second")
@@ -461,6 +478,24 @@ class TestNovaIsLeftAlone:
         tracker.update_available_resource(CONTEXT, HOST)
         told = listener.next(NodeReported, after=2)
         assert told.ready and told.complete
+
+    def test_a_full_queue_keeps_that_a_provider_tree_was_written(
+        self, tracker: Tracker, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # given an agent that reads nothing for a time, and an operator who disables its host
+        monkeypatch.setattr(channel_module, "QUEUE_MAX_MESSAGES", 4)
+        channel_of(hooks)._peer = object()  # type: ignore[assignment]  # connected, and never read from
+        with hooks.sink.lock:
+            for _ in range(2):
+                tracker.reportclient.set_traits_for_provider(CONTEXT, NODE, {DISABLED_TRAIT})
+            # when more happens than the queue holds, several times
+            for index in range(20):
+                tracker.instance_claim(CONTEXT, guest(tracker, f"vm-{index}", vcpus=0), HOST, {})
+            queued = list(channel_of(hooks)._queue)
+            channel_of(hooks)._peer = None
+        # then the agent will read the tree, after the complete reports
+        assert queued.count(TreeWritten(NODE)) == 1
+        assert len(queued) <= 4
 
     def test_without_an_agent_nothing_piles_up(self, tracker: Tracker, hooks: Hooks) -> None:
         for index in range(50):
