@@ -12,8 +12,9 @@ hooked                             when it reads                                
 _update                            before the original: memory is current, the writes      held
                                    to Placement and the database follow
 update_available_resource          marks ``_update`` calls below it as audits              taken inside
-_update_to_placement               after success: is the provider tree a new one?  Nova    held
-                                   sets all traits below it, also those of before
+_update_to_placement               after success: is the provider tree a new one, or was   held
+                                   the one of before not written completely?  Nova
+                                   sets all traits below it, also old ones
 _update_usage_from_instance        before: which image the instance has                    held
 _drop_move_claim                   before and after: membership changes once more there    held
 pci_tracker.save                   after: PCI claims that do not call ``_update``          held
@@ -140,8 +141,8 @@ class Hooks:
             case "update_available_resource":
                 return self.wrapped(original, before=self._audit_begins, always=self._audit_ends)
             case "_update_to_placement":
-                begins, ends = self._update_begins, self._update_ends
-                return self.wrapped(original, before=begins, always=ends, after=self._placement_written)
+                done, failed = self._placement_written, self._placement_not_written
+                return self.wrapped(original, self._update_begins, done, failed, self._update_ends)
             case "_update_usage_from_instance":
                 return self.wrapped(original, before=self._counting)
             case "_drop_move_claim":
@@ -255,6 +256,11 @@ class Hooks:
             if self._trees.get(node) != digest:
                 self.sink.put(TreeWritten(node))
                 self._trees[node] = digest
+
+    def _placement_not_written(self, _error: Exception, _context: Any, compute_node: Any, *_: Any, **_kw: Any) -> None:
+        """A part may be written, so the next tree is told even if it is the one of before."""
+        with self.sink.lock:
+            self._trees.pop(str(compute_node.uuid), None)
 
     def _hook_pci_tracker(self) -> None:
         """Hook the PCI tracker, which Nova creates during the first audit."""

@@ -3,17 +3,20 @@
 
 A thread that holds Nova's lock only appends to the queue.  The sending thread sends.  A peer that does not read for
 ``PEER_STUCK_S`` is disconnected; it connects again and gets complete reports.  When the queue is full, it is emptied
-and filled with complete reports: memory stays bounded and nothing is lost.
+and filled with complete reports, and with the nodes whose provider trees were written: memory stays bounded, and the
+state of no node is lost.
 
 =============  ===============================  ==================================================
 state          event                            next
 =============  ===============================  ==================================================
 NOT_BOUND      first message                    ALONE: the thread starts and binds the socket
 ALONE          a peer connects                  TELLING: hello, then a complete report of each node
-ALONE          a message                        ALONE: dropped, because the snapshots contain it
+ALONE          a message                        ALONE: dropped, because the snapshots contain it, and
+                                                an agent that connects reads the provider trees
 ALONE          somebody has removed the socket  ALONE: bound again
 TELLING        a message                        TELLING: queued
-TELLING        the queue is full                TELLING: queue emptied, complete reports queued
+TELLING        the queue is full                TELLING: queue emptied; complete reports and
+                                                written trees queued
 TELLING        another peer connects            TELLING: the other peer gets Busy
 TELLING        the peer closes, fails, hangs    ALONE
 =============  ===============================  ==================================================
@@ -33,7 +36,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from compute_agent.tap_wire import Busy, TapMessage, frames
+from compute_agent.tap_wire import Busy, TapMessage, TreeWritten, frames
 from shared_scheduler.transport.unix_sockets import remove_socket
 
 LOG = logging.getLogger(__name__)
@@ -74,7 +77,9 @@ class TapChannel:
         if self._peer is None:
             return
         if len(self._queue) >= QUEUE_MAX_MESSAGES:
+            written = dict.fromkeys(one for one in (*self._queue, message) if isinstance(one, TreeWritten))
             self._report_everything()
+            self._queue.extend(written)  # no report contains the provider trees
         else:
             self._queue.append(message)
         self._wake()
