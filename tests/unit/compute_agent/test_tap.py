@@ -13,15 +13,18 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import nova.conf
 import pytest
 from nova import exception, objects
 from nova.compute import vm_states
 from nova.pci.manager import PciDevTracker
+from nova.scheduler.client.report import SchedulerReportClient
 
+from compute_agent.conf import register_opts
 from compute_agent.events import Member
 from compute_agent.sources.tap_client import TapClient
 from compute_agent.tap import tap_channel as channel_module
-from compute_agent.tap.hooks import METHODS, Hooks, missing_names, reason_of
+from compute_agent.tap.hooks import METHODS, SET_TRAITS, Hooks, missing_names, reason_of
 from compute_agent.tap.monitor import ENTRY_POINT, ResourceTrackerTap
 from compute_agent.tap.tap_channel import TapChannel
 from compute_agent.tap_wire import (
@@ -602,7 +605,20 @@ class TestLoading:
     def test_operators_are_told_every_method_that_is_replaced(self) -> None:
         page = (Path(__file__).resolve().parents[3] / "doc" / "source" / "admin" / "install.rst").read_text()
 
-        assert [name for name in (*METHODS, "save") if f"``{name}``" not in page] == []
+        assert [name for name in (*METHODS, "save", SET_TRAITS) if f"``{name}``" not in page] == []
+
+    def test_a_nova_whose_client_of_placement_has_another_name_is_logged_and_left_alone(
+        self, tracker: Tracker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        register_opts(nova.conf.CONF)
+        nova.conf.CONF.set_override("tap_enabled", True, group="compute_agent")
+        monkeypatch.delattr(SchedulerReportClient, SET_TRAITS)
+        with caplog.at_level(logging.ERROR):
+            tap = ResourceTrackerTap(tracker)
+        nova.conf.CONF.clear_override("tap_enabled", group="compute_agent")
+
+        assert tap.missing == [f"SchedulerReportClient.{SET_TRAITS}"] and tap.missing[0] in caplog.text
+        assert tap.hooks is None
 
     def test_it_never_raises(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.ERROR):
