@@ -76,12 +76,14 @@ METHODS = (
 ATTRIBUTES = ("host", "compute_nodes", "stats", "tracked_migrations", "pci_tracker")
 
 
-def missing_names(tracker: Any, pci_tracker_class: Any) -> list[str]:
+def missing_names(tracker: Any, pci_tracker_class: Any, report_client_class: Any) -> list[str]:
     """The names that the hooks need and this Nova does not have; empty if it has all."""
     found = [name for name in METHODS if not callable(getattr(tracker, name, None))]
     found += [name for name in ATTRIBUTES if not hasattr(tracker, name)]
     if not callable(getattr(pci_tracker_class, "save", None)):
         found.append("PciDevTracker.save")
+    if not callable(getattr(report_client_class, SET_TRAITS, None)):
+        found.append(f"SchedulerReportClient.{SET_TRAITS}")
     return found
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import nova.conf
 from nova.pci import manager as pci_manager
+from nova.scheduler.client.report import SchedulerReportClient
 
 from compute_agent.conf import register_opts, tap_socket_path
 from compute_agent.tap.embedded import embed
@@ -60,7 +61,7 @@ class ResourceTrackerTap:
         if not options.tap_enabled and not options.embedded:
             LOG.debug("compute-agent tap is installed but off ([compute_agent] tap_enabled, embedded)")
             return
-        self.missing = missing_names(resource_tracker, pci_manager.PciDevTracker)
+        self.missing = missing_names(resource_tracker, pci_manager.PciDevTracker, SchedulerReportClient)
         if self.missing:
             LOG.error(
                 "compute-agent tap incompatible with this nova: it has no %s. nova-compute runs as "

@@ -526,10 +526,10 @@ class TestNovaIsLeftAlone:
     def test_a_nova_without_one_of_our_names_is_recognised(self, tracker: Tracker, name: str) -> None:
         setattr(tracker, name, None)
 
-        assert missing_names(tracker, PciDevTracker) == [name]
+        assert missing_names(tracker, PciDevTracker, SchedulerReportClient) == [name]
 
     def test_this_nova_has_all_of_them(self, tracker: Tracker) -> None:
-        assert missing_names(tracker, PciDevTracker) == []
+        assert missing_names(tracker, PciDevTracker, SchedulerReportClient) == []
 
 
 class TestConnection:
