@@ -106,6 +106,35 @@ def test_a_member_waits_once_and_no_longer_than_a_second() -> None:
     assert driver.core.quarantine.nodes == frozenset()
 
 
+@pytest.mark.parametrize("policy", ["soft-affinity", "soft-anti-affinity"])
+def test_a_member_returns_to_an_agent_that_has_answered_if_its_write_waited_in_vain(policy: str) -> None:
+    # given a member that has waited for a late agent, and goes to a host with more or fewer members
+    driver = with_members_on(*(("node-2",) if policy == "soft-affinity" else ("node-1", "node-3")))
+    claim = ask_for_member(driver, policy)
+    (second,) = claims_in(driver.wait(1.0))
+    assert claim.node == "node-2" != second.node
+    # when the agent answers meanwhile, and Placement does not keep up with the writes
+    driver.accept(claim)
+    write = only(ef.WriteAllocation, driver.accept(second, sequence=20))
+    driver.written(write, WriteCode.NEVER_SENT)
+    # then the member is decided anew
+    (third,) = claims_in(driver.wait(driver.core.requests._settings.crowded_wait_s))
+    assert third.node == claim.node
+    place(driver, third, sequence=21)
+
+
+def test_a_member_does_not_return_to_an_agent_that_is_silent_if_its_write_waited_in_vain() -> None:
+    # given a member that has waited for an agent that does not answer
+    driver = with_members_on("node-2")
+    claim = ask_for_member(driver, "soft-affinity")
+    (second,) = claims_in(driver.wait(1.0))
+    # when Placement does not keep up with the writes
+    driver.written(only(ef.WriteAllocation, driver.accept(second, sequence=20)), WriteCode.NEVER_SENT)
+    # then the member does not wait for the agent again
+    (third,) = claims_in(driver.wait(driver.core.requests._settings.crowded_wait_s))
+    assert third.node == second.node != claim.node
+
+
 def test_other_requests_do_not_wait_for_an_agent_for_which_a_member_waits() -> None:
     # given a member that waits for a late agent
     driver = with_members_on("node-2")
