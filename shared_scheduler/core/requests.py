@@ -553,6 +553,7 @@ class Requests:
         if state.phase != RequestPhase.PLACING or is_crowded or not (has_time and has_attempts):
             return False
         instance.told.clear()  # the other members may be elsewhere by then
+        instance.forget_late()  # those that are silent still are selected last
         self._wait(step, state, instance, again_s)
         return True
 
