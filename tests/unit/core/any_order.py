@@ -8,7 +8,7 @@ each event, nobody may wait for what will not come; in the end, nothing is left.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
@@ -18,11 +18,26 @@ from typing import Any
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.claims import ClaimState, OpenClaim
-from shared_scheduler.core.request_state import InstancePlacement, InstanceState, RequestPhase, RequestState
+from shared_scheduler.core.request_state import (
+    SOFT_REFUSALS_MAX,
+    InstancePlacement,
+    InstanceState,
+    RequestPhase,
+    RequestState,
+)
 from shared_scheduler.decision.request import Group
 from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.digest import digest_of
-from shared_scheduler.protocol.messages import Claim, Consumer, GroupPolicy, Increment, Reason, Snapshot, Verdict
+from shared_scheduler.protocol.messages import (
+    Claim,
+    Consumer,
+    GroupPolicy,
+    Increment,
+    Reason,
+    RefusalCode,
+    Snapshot,
+    Verdict,
+)
 from tests.unit.core.scheduler_driver import (
     CELL,
     OTHER_CELL,
@@ -63,6 +78,8 @@ class AnyOrder:
         self.hosts, self.names = {node: host_of(node) for node in NODES}, {node: host_of(node) for node in NODES}
         self.epochs, self.sequences = Counter({node: 1 for node in NODES}), Counter[str]()
         self.count = 0
+        #: server -> nodes whose agents have said that they have more members of its group
+        self.warned: defaultdict[str, set[str]] = defaultdict(set)
         self.give(ev.ServicesRead(CELL, tuple(map(ServiceFacts, HOSTS)), False))
         self._acts: dict[Callable[[str], None], int] = {
             self.ask: 8, self.answer: 22, self.go: 2, self.is_read: 4, self.speak: 3, self.boot: 2, self.change: 3,
@@ -130,6 +147,8 @@ class AnyOrder:
             self.give(ev.CastReturned(CELL, claim))
             return
         reason = None if rng.random() < 0.7 else Reason(rng.choice(REFUSALS))
+        if reason is not None and reason.code == RefusalCode.GROUP_CHANGED:
+            self.warned[claim.consumer].add(claim.node)
         sequence = self.sequences[claim.node] + rng.randrange(3)
         verdict = Verdict(claim.claim_id, claim.node, epoch, reason is None, reason, 0 if reason else sequence)
         self.give(ev.MessagesArrived(CELL, (verdict,)))
@@ -203,9 +222,13 @@ class AnyOrder:
         news: dict[str, Any] = self.rng.choice(
             ({NAME_LEAF: self.names[node], "cn.free_disk_gb": 50, "agent.ready": True}, {NAME_LEAF: None}, {})
         )
-        consumers = {f"server-{self.rng.randrange(1, self.count + 2)}-0": Consumer(taken(node), True)}
+        group = self.rng.choice(("", *(f"group-{policy}" for policy in GroupPolicy)))
+        server = f"server-{self.rng.choice(('again', self.rng.randrange(1, self.count + 2)))}-0"
+        gone = self.rng.random() < 0.2
+        consumers = {server: None if gone else Consumer(taken(node), True, group)}
+        claims = {f"claim-{node}": self.rng.choice((None, server))}
         place = (node, self.epochs[node], self.sequences[node])
-        self.give(ev.MessagesArrived(CELL, (Increment(*place, news, consumers, {}),)))
+        self.give(ev.MessagesArrived(CELL, (Increment(*place, news, consumers, claims),)))
 
     def move(self, node: str) -> None:
         """Nova gives a node to another host."""
@@ -259,10 +282,29 @@ class AnyOrder:
                 return instance.claim is not None and self.driver.core.claims.is_open(instance.claim.claim_id)
 
     def _check_claim(self, claim: OpenClaim) -> None:
+        if (claim.owner[0], claim.claim_id) in self._own_claims():
+            self._check_group(claim)
         if claim.state == ClaimState.CLAIMING:
             assert self._rings("verdict", claim.claim_id), claim
         if claim.state == ClaimState.WRITING:
             assert self._rings("write", claim.claim_id), claim
+
+    def _own_claims(self) -> set[tuple[int, str]]:
+        states = self.driver.core.requests.under_way()
+        return {(state.key, claim.claim_id) for state in states for claim in state.claims()}
+
+    def _check_group(self, claim: OpenClaim) -> None:
+        """The agent gets the policy of the request, and counts for a soft one until some have refused the server."""
+        (state,) = (one for one in self.driver.core.requests.under_way() if one.key == claim.owner[0])
+        asked, told = state.request.group, claim.intent.group
+        assert (asked is None) == (told is None), told
+        if asked is None or told is None:
+            return
+        assert told.policy == asked.policy and (
+            told.max_server_per_host == asked.max_server_per_host or state.request.force_nodes
+        )
+        refused = self.warned[claim.intent.consumer]
+        assert told.seen is not None or claim.intent.node in refused or len(refused) >= SOFT_REFUSALS_MAX, refused
 
     def end(self) -> None:
         """What was begun ends, and the table counts what it has."""
