@@ -63,15 +63,13 @@ class SoftChoices:
     def decided(self, scheduler: SimScheduler, request: Request, index: int, decision: Decision) -> None:
         """A scheduler has weighed the hosts for one instance."""
         consumer, group = request.instance_uuids[index], request.group
-        key, weights, table = (scheduler.name, consumer), decision.weights(), scheduler.core.table
+        key, weights = (scheduler.name, consumer), decision.weights()
         self._weighed.pop(key, None)
         if group is None or group.policy not in SOFT:
             return
         seen = self._weigh(scheduler, request.request_id, group.members - {consumer}, weights)
         self._note_left(scheduler, consumer, seen)
-        again = any(table.is_member(node, consumer) for node in weights)  # an earlier write of it may still arrive
-        if not again:
-            self._weighed[key] = seen
+        self._weighed[key] = seen
 
     def _weigh(
         self, scheduler: SimScheduler, request_id: str, group: frozenset[str], weights: dict[str, float]
