@@ -27,6 +27,8 @@ WHILE_IT_RUNS = {
     "alternates": "Alternates are in the cell of the selected host, and none of them is a selected host.",
     "selected": "Each node of an answer had the trait or aggregate that was asked for at some time since the request "
     "arrived.",
+    "enabled": "An agent that was told that its host is enabled or disabled knows it after a read of Placement, and at "
+    "rest every host is enabled for every scheduler.",
     "named": "An answer has the host and the name of each of its nodes as the database has them.",
     "anti_affinity": "No agent accepts a claim beyond the members that an anti-affinity group may have on its node, "
     "and no answer goes beyond them where no agent speaks.",

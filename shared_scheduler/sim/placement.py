@@ -24,7 +24,7 @@ from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.resources import Inventory, Shortage, add_amounts, first_shortage
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.protocol.messages import Allocations
-from shared_scheduler.sim.selections import is_selected
+from shared_scheduler.sim.selections import ENABLED, is_disabled, is_selected
 
 #: the usual timeout of the proxy.  Less than ``CARRIED_OUT_WITHIN_S``, because the clock of a scheduler may jump
 #: meanwhile.
@@ -273,7 +273,8 @@ class SimPlacement:
     def fitting(self, query: str) -> frozenset[str]:
         """The root providers that have what a query asks for, and enough capacity in each class."""
         wanted, providers = wanted_of(query), self.providers.items()
-        selected = (node for node, provider in providers if is_selected(provider, query))
+        enabled = (item for item in providers if ENABLED not in query or not is_disabled(item[1]))
+        selected = (node for node, provider in enabled if is_selected(provider, query))
         return frozenset(node for node in selected if self._shortage({node: wanted}) is None)
 
     def _shortage(self, allocations: Allocations) -> Shortage | None:

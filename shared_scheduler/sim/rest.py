@@ -172,6 +172,7 @@ class Rest:
             world.checkers.balance(scheduler)
             kept = sorted(node for node in world.gone if node in core.table)
             self._check("gone", not kept, scheduler.name, "has rows of", *kept)
+            world.disabled_hosts.check_at_rest(scheduler)
             for node in world.nodes.values():
                 self._check_converged(scheduler, node)
         self._check_answers()

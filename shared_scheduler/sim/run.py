@@ -31,6 +31,9 @@ SPREAD = (0.0, 0.0, 0.3)
 #: parts of the requests that are for a trait or an aggregate, drawn by a generator of their own
 SELECTIONS = (0.0, 0.0, 0.3)
 
+#: whether operators disable hosts, drawn by a generator of its own
+DISABLES = (False, False, True)
+
 #: cells, drawn by a generator of their own
 CELLS = (1, 1, 2)
 
@@ -102,6 +105,7 @@ def drawn(seed: int) -> RunPlan:
             migrations_per_s=rng.choice((0.0, 0.0, 1.0)),
             spread=Random(f"{seed}/spread").choice(SPREAD),
             selections=Random(f"{seed}/selections").choice(SELECTIONS),
+            disables=Random(f"{seed}/disables").choice(DISABLES),
         ),
         network_faults=NetworkFaults(
             loss=rng.choice((0.0, 0.0, 0.01, 0.1, 0.3)),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from shared_scheduler.decision.request import Request
 from shared_scheduler.model.providers import Provider
+from shared_scheduler.model.services import DISABLED_TRAIT
 
 if TYPE_CHECKING:
     from shared_scheduler.sim.world import World
@@ -39,6 +40,22 @@ def is_selected(provider: Provider, query: str) -> bool:
     """Whether a provider has what a query asks for besides amounts."""
     has_trait = f"required={TRAIT}" not in query or TRAIT in provider.traits
     return has_trait and (f"member_of=in:{AGGREGATE}" not in query or AGGREGATE in provider.aggregates)
+
+
+#: what a query asks for to get no disabled host
+ENABLED = f"root_required=!{DISABLED_TRAIT}"
+
+
+def of_enabled_hosts(request: Request) -> Request:
+    """The request, for hosts that are enabled only, as Nova asks for them."""
+    (form,), (query,) = request.forms, request.queries
+    form = replace(form, root_forbidden=form.root_forbidden | {DISABLED_TRAIT})
+    return replace(request, forms=(form,), queries=(f"{query}&{ENABLED}",))
+
+
+def is_disabled(provider: Provider) -> bool:
+    """Whether the provider of a node has the trait of a disabled service."""
+    return DISABLED_TRAIT in provider.traits
 
 
 class Operators:

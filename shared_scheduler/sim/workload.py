@@ -18,7 +18,7 @@ from shared_scheduler.decision.request import LABEL_POLICY, Destination, Flavor,
 from shared_scheduler.decision.spread_request import LABEL, SPREAD, label_uuid
 from shared_scheduler.model.moves import Move
 from shared_scheduler.protocol.messages import GroupPolicy, Usage
-from shared_scheduler.sim.selections import selecting
+from shared_scheduler.sim.selections import of_enabled_hosts, selecting
 from shared_scheduler.sim.topology import HUGE_PAGE_KB, ask_text
 
 #: name, vcpus, memory in MiB, disk in GB
@@ -56,6 +56,7 @@ class Workload:
     policies: tuple[GroupPolicy, ...] = (*GroupPolicy,)  # of the server groups
     spread: float = 0.0  # requests for servers of a label that are spread over racks
     selections: float = 0.0  # requests for a trait or an aggregate, which operators change
+    disables: bool = False  # operators disable and enable hosts
     phantoms: float = 0.2  # of the builds that fail, those that stay counted until the next audit
     asks_again: float = 0.5  # of the requests that fail, those whose servers are requested again
     migrations_per_s: float = 0.0  # live migrations, which have no claim
@@ -272,6 +273,8 @@ class Users:
             group is None and workload.selections and rng.random() < workload.selections
         ):  # groups are judged on all nodes
             request = selecting(request, rng)
+        if group is None and workload.disables:
+            request = of_enabled_hosts(request)
         servers = tuple(Server(uuid, request.request_id, request.usage, topology) for uuid in request.instance_uuids)
         if group is not None:
             request = self._joined(group, request, servers, host_of)

@@ -28,6 +28,7 @@ from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.attached_ports import AttachedPorts
 from shared_scheduler.sim.checkers import Checkers
 from shared_scheduler.sim.computes import Size
+from shared_scheduler.sim.disabled_hosts import DisabledHosts
 from shared_scheduler.sim.evacuations import Evacuations
 from shared_scheduler.sim.lies import LyingNode
 from shared_scheduler.sim.live_migrations import Moves
@@ -167,6 +168,7 @@ class World:
             self.start_scheduler(number)
         self.agenda.after(1.0 + self.users.next_pause_s(), self._arrive)
         self.operators = Operators(self, self.rng("operators"))
+        self.disabled_hosts = DisabledHosts(self, self.rng("disabled_hosts"), self.checkers.check)
         Moves(self, self.rng("moves"), self.users.workload.migrations_per_s)
 
     def start_scheduler(self, number: int) -> SimScheduler:

@@ -18,6 +18,7 @@ import pytest
 from compute_agent import claim_ledger
 from compute_agent.claim_ledger import ClaimLedger
 from compute_agent.core import AgentCore
+from compute_agent.events import TreeChanged
 from compute_agent.group_ledger import GroupLedger
 from compute_agent.pending_deallocations import PendingDeallocations
 from shared_scheduler.core import claims, planner
@@ -535,6 +536,18 @@ def count_only_what_members_hold(patch: pytest.MonkeyPatch) -> None:
 def leave_late_agents_at_once(patch: pytest.MonkeyPatch) -> None:
     """A late agent moves a member of a soft group to a host with more or fewer members."""
     patch.setattr(Planner, "_soft_members", lambda self, request, instance, node: 0)
+
+
+@bug("enabled")
+def keep_the_tree_that_is_being_read(patch: pytest.MonkeyPatch) -> None:
+    """An agent that is told of a new provider tree while it reads one does not read again."""
+    real = AgentCore._handle_placement_event
+
+    def handle(self: AgentCore, event: Any, now: float) -> None:
+        if not (isinstance(event, TreeChanged) and self.tree.reading):
+            real(self, event, now)
+
+    patch.setattr(AgentCore, "_handle_placement_event", handle)
 
 
 # -- the queue of writes

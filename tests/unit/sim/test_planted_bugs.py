@@ -81,6 +81,7 @@ SHOWN_BY = {
     "miss_members_that_begin_to_leave": 50,
     "believe_in_moves_without_an_answer": 50,
     "take_the_host_for_the_name": 56,
+    "keep_the_tree_that_is_being_read": 57,
     "wait_for_what_is_no_node": 51,
     "write_an_evacuation_without_its_source": 52,
     "trust_the_table_after_a_conflict": 52,
@@ -125,6 +126,7 @@ def plans() -> Iterator[RunPlan]:
     yield deaf_plan()
     yield late_near_ties_plan()
     yield booting_plan()
+    yield disabling_plan()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -296,7 +298,8 @@ def yielding_plans() -> Iterator[RunPlan]:
 def broken_seeds_plans() -> Iterator[RunPlan]:
     """A member leaves a node without an agent while another one goes there; the best host of a member is in quarantine
     while its near ties have fewer members than others; a scheduler misses many verdicts."""
-    yield drawn(60238)
+    plan = drawn(60238)
+    yield replace(plan, workload=replace(plan.workload, disables=False))
     yield replace(drawn(60457), swarm=False)  # without rare faults
     yield drawn(60049)
 
@@ -399,6 +402,17 @@ def booting_plan() -> RunPlan:
         workload=Workload(rate_per_s=6.0, lifetime_s=5.0, flavors=FLAVORS[:1]),
         fault_every_s=2.0,
         fault_kinds=("host_reboots",),
+    )
+
+
+def disabling_plan() -> RunPlan:
+    """Operators disable hosts, and enable them again soon."""
+    return RunPlan(
+        seed=1,
+        duration_s=20.0,
+        sizes=Sizes(nodes=3, schedulers=2, heartbeat_interval_s=2.0),
+        workload=Workload(rate_per_s=2.0, lifetime_s=8.0, disables=True, flavors=FLAVORS[:1]),
+        rows_every=1,
     )
 
 
