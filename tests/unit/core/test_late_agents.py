@@ -248,6 +248,22 @@ def test_after_a_recheck_a_late_agent_is_left_as_in_a_new_request() -> None:
     left_after(driver, only_claim(effects))
 
 
+def test_an_agent_that_was_late_during_the_recheck_of_another_server_is_left_after_it() -> None:
+    # given a request for two servers: one agent does not answer, and all refuse the other server
+    driver = with_quick_agents()
+    deaf, claim = claims_in(driver.ask(request("server-1", "server-2")))
+    for _ in range(len(NODES) - 1):
+        claim = only_claim(driver.refuse(claim))
+    ask = only(ef.AskFitting, driver.refuse(claim))
+    # when the time of the agent ends while Placement is asked
+    assert releases_in(driver.wait(0.2)) == []
+    driver.give(ev.FittingAnswered(ask.ask_id, frozenset(NODES), cause=ask.cause))
+    for node in NODES:
+        driver.hear(snapshot(node, sequence=20, vcpus=64, free_mb=65_536))
+    # then its server gets another host as soon as the request goes on
+    left_after(driver, deaf, within_s=0.0)
+
+
 def test_a_late_verdict_of_another_node_changes_nothing() -> None:
     driver = with_quick_agents()
     deaf = only_claim(driver.ask())
