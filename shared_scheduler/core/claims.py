@@ -623,6 +623,11 @@ class Claims:
         claim.late_s = until_s
         self._timers.set(("late", claim.claim_id), until_s)
 
+    def report_late(self, step: Step, claim: OpenClaim) -> None:
+        """Report an agent once more that was late while its request could claim no other host."""
+        if claim.state == ClaimState.CLAIMING and claim.late_s <= step.now:
+            self.wait_for(claim, step.now)
+
     def leave(self, step: Step, claim: OpenClaim) -> None:
         """End a claim whose agent is late, because another host is tried; its verdict is still listened for."""
         self._give_up(step, claim, ClaimState.LATE)

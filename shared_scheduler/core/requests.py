@@ -38,6 +38,7 @@ PLACING     no host, or no attempts left for a request      RECHECKING  recheck.
 RECHECKING  rows were corrected                             PLACING     include all hosts again; decide again
 RECHECKING  Placement named hosts, not root-only            PLACING     include only those; decide again
 RECHECKING  candidates answered, for another server         RECHECKING  decide that one again afterwards
+RECHECKING  an agent is late, for another server            RECHECKING  see to that afterwards
 RECHECKING  Placement agrees, or does not answer            FAILING     cancel every claim
 PLACING     no host                                         FAILING     cancel every claim
 PLACING     every instance has a host, dry run              -           Answer; nothing was claimed
@@ -617,8 +618,7 @@ class Requests:
         state.fitting = fitting or None
         return bool(fitting)
 
-    @staticmethod
-    def _begin_again(step: Step, state: RequestState) -> None:
+    def _begin_again(self, step: Step, state: RequestState) -> None:
         state.enter(RequestPhase.PLACING, step.now)
         state.failure = None
         state.narrowing = OncePerRequestFilters()
@@ -626,6 +626,8 @@ class Requests:
             instance.forget_tries()
             if not state.request.root_only:
                 instance.attempts = 0
+        for claim in state.claims():
+            self._claims.report_late(step, claim)
 
     def rechecked(self, step: Step, key: int, corrected: bool) -> None:
         """Continue a request after its recheck; ``corrected``: rows may have changed."""
