@@ -263,12 +263,14 @@ SENTENCES = {
         f"reads Placement every {POLL_MINUTES} minutes, with two calls: "
         f"{round(200_000 / AGENTS.placement_poll_s, -1):.0f} calls a second for 100,000 hosts",
     ),
-    "doc/source/admin/security.rst": (
-        f"{WORDS[host_keys.STAMP_AGE_MAX_MS // 60_000]} minutes are accepted",
-        f"A host may name {WORDS[unlisted_nodes.PER_HOST_MAX]} such nodes",
+    "doc/source/contributor/attacks.rst": (
         f"accept {limits.HOST_KIB_PER_S / 1024:g} MiB per second of each host, after {limits.HOST_BURST_KIB / 1024:g} "
         f"MiB at once; a message counts as at least {limits.HOST_MESSAGE_MIN_KIB:g} KiB",
         f"One answer to a sender in {publisher.SNAPSHOT_PAUSE_S:g} seconds",
+    ),
+    "doc/source/admin/security.rst": (
+        f"{WORDS[host_keys.STAMP_AGE_MAX_MS // 60_000]} minutes are accepted",
+        f"A host may name {WORDS[unlisted_nodes.PER_HOST_MAX]} such nodes",
         f"at most once in {WORDS[round(ordered_resyncs.ORDER_INTERVAL_S)]} seconds, and "
         f"{WORDS[round(ordered_resyncs.ORDERS_PER_S)]} hosts a second",
         f"{limits.RESYNCS_IN_FLIGHT_MAX} are under way at a time, and one that the agent does not answer for "

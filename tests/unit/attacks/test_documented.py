@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[3] / "doc" / "source" / "admin" / "security.rst"
+PAGE = Path(__file__).resolve().parents[3] / "doc" / "source" / "contributor" / "attacks.rst"
 
 
 def test_the_table_names_each_attack() -> None:
