@@ -223,8 +223,8 @@ MICROVERSIONS = min(write_request.PUT_SCHEMAS), write_request.NEWEST_MICROVERSIO
 
 #: sentences of pages, with the numbers that follow from the code
 SENTENCES = {
-    "README.rst": (
-        f"simulates {WORDS[DemoPlan(0).schedulers]} schedulers, {DemoPlan(0).nodes} nodes",
+    "README.rst": (f"simulates {WORDS[DemoPlan(0).schedulers]} schedulers, {DemoPlan(0).nodes} nodes",),
+    "CONTRIBUTING.rst": (
         f"{len(MORE_WORLDS)} seeds of the simulator and {len(MORE_DEMOS)} of demos; {WORDS[len(LONGER)]} faults of a",
     ),
     "doc/source/admin/broker.rst": (
