@@ -289,7 +289,7 @@ SENTENCES = {
         f"may use {WORDS[round(5 * process.REQUESTS_PART)]} fifths of ``drain_timeout_s``",
     ),
     "doc/source/admin/groups.rst": (
-        f"a database not within {WORDS[round(state_sync.QUESTION_READ_WITHIN_S)]} seconds",
+        f"a database does not within {WORDS[round(state_sync.QUESTION_READ_WITHIN_S)]} seconds",
         f"most {WORDS[group_check.SOFT_YIELDS_MAX]} times",
         f"last {group_check.SOFT_YIELD_LEFT_S:.0f} s before its deadline",
         f"usual time, {verdict_limit.SHORTEST_S * 1000:.0f} ms or more",
