@@ -7,8 +7,8 @@ openstack-dev discussed on 16 August 2018 what Nova should do when Placement ans
 ``[shared_scheduler] merged_moves`` names, *refuse* becomes (c) for the allocations of others too, a bounded number of
 times (``core/allocation_merge.py`` says how, and why nobody's allocation is lost).
 
-``RULES`` maps each comparison to an action.  ``doc/source/admin/placement.rst`` shows the rules and results of each
-operation.
+``RULES`` maps each comparison to an action.  ``doc/source/contributor/allocation_writes.rst`` shows the rules and
+results of each operation.
 
 *New* is sent with null, without a read before.  If the consumer has no allocations after a conflict, a race for a
 provider was lost.  The write is sent again with null until ``ORPHAN_AFTER_S``, then once with 0 if an own write may

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every operation of Nova that writes allocations of a server, and what happens to it after a conflict.
 
-``doc/source/admin/placement.rst`` shows this table, and a test compares the two.  The scheduler's writes follow
-``consumer_conflicts.RULES``.  Writes of other services are listed because they can conflict with those; Nova's own
-rules apply to them.
+``doc/source/contributor/allocation_writes.rst`` shows this table, and a test compares the two.  The scheduler's writes
+follow ``consumer_conflicts.RULES``.  Writes of other services are listed because they can conflict with those; Nova's
+own rules apply to them.
 
 The kinds of failure are distinguished by Placement's error code and by the consumer's allocations, never by text:
 

@@ -343,8 +343,6 @@ SENTENCES = {
         f"keeps {request_state.DECISIONS_MAX} and {request_state.ATTEMPTS_MAX}",
     ),
     "doc/source/admin/placement.rst": (
-        f"retries for {WORDS[round(consumer_conflicts.ORPHAN_AFTER_S)]} seconds",
-        f"more than {limits.CARRIED_OUT_WITHIN_S:.0f} seconds ago",
         f"{PARTS[assumed_claims.PART_LEFT]} of the provider",
         f"up to {WORDS[allocation_merge.MAX_MERGES]} times",
         f"keeps the last {foreign_changes.MAX_CHANGES}",
@@ -352,8 +350,6 @@ SENTENCES = {
         f"again every {in_doubt_writes.AGAIN_AFTER_S:.0f} s, for "
         f"{WORDS[round(in_doubt_writes.UNDER_WAY_MAX_S / 60)]} minutes",
         f"{WORDS[assumed_claims.SCHEDULERS]} times what the scheduler took",
-        f"up to {write_pace.SPARE_WRITERS} threads more",
-        f"(after {WORDS[round(OURS.write_timeout_s)]} seconds or less)",
         f"cannot be read within {bounded_reads.ANSWERS_WITHIN_S:g} s",
     ),
     "doc/source/admin/reads.rst": (
@@ -382,6 +378,12 @@ SENTENCES = {
         f"microversion {MICROVERSIONS[0][0]}.{MICROVERSIONS[0][1]} to {MICROVERSIONS[1][0]}.{MICROVERSIONS[1][1]} if",
         f"up to {WORDS[round(cached_ids.AGE_S / 60)]} minutes",
         f"more than {write_request.BODY_MAX_BYTES // MIB} MiB or {write_request.CONSUMERS_MAX} consumers",
+    ),
+    "doc/source/contributor/allocation_writes.rst": (
+        f"retries for {WORDS[round(consumer_conflicts.ORPHAN_AFTER_S)]} seconds",
+        f"more than {limits.CARRIED_OUT_WITHIN_S:.0f} seconds ago",
+        f"up to {write_pace.SPARE_WRITERS} threads more",
+        f"(after {WORDS[round(OURS.write_timeout_s)]} seconds or less)",
     ),
     "doc/source/contributor/design.rst": (
         f"waits for no read longer than {WORDS[round(revalidator.MAX_WAIT_S)]} seconds",

@@ -14,7 +14,7 @@ from shared_scheduler.core.events import WriteCode
 from tests.support.operations import MERGED, OPERATIONS, OURS, Operation, Then, operation
 from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only, request
 
-DOCUMENT = Path(__file__).parents[3] / "doc" / "source" / "admin" / "placement.rst"
+DOCUMENT = Path(__file__).parents[3] / "doc" / "source" / "contributor" / "allocation_writes.rst"
 
 
 def documented() -> list[list[str]]:
