@@ -176,14 +176,30 @@ def test_commits_are_found_in_prose_lists_and_results() -> None:
     assert commits(text) == {"0123abc", "1234abc", "abcdef12", "fedcba987654"}
 
 
+#: a row of a table of log lines: the text and its level
+LOG_ROW = re.compile(r'^ +\* - "([^\n]+)"\n +- (WARNING|ERROR)$', re.MULTILINE)
+LEVELS = {"warning": "WARNING", "error": "ERROR", "exception": "ERROR"}
+
+
+def logged(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """The texts that are logged directly, each with its level."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=name), args=[ast.Constant(value=str(text)), *_]) if name in LEVELS:
+                yield text, LEVELS[name]
+
+
 def test_every_message_that_the_operators_page_quotes_is_logged() -> None:
     page = (ROOT / "doc" / "source" / "admin" / "operation.rst").read_text()
-    quoted = [text for line in re.findall(r'^"[^\n]*"$', page, re.MULTILINE) for text in re.findall(r'"([^"]+)"', line)]
-    product = [path for folder in FOLDERS[:2] for path in (ROOT / folder).rglob("*.py")]
-    texts = [node.value for path in product for node in ast.walk(ast.parse(path.read_text())) if is_text(node)]
+    trees = [ast.parse(path.read_text()) for folder in FOLDERS[:2] for path in (ROOT / folder).rglob("*.py")]
+    texts = [node.value for tree in trees for node in ast.walk(tree) if is_text(node)]
+    lines = [line for tree in trees for line in logged(tree)]
+    rows = LOG_ROW.findall(page)
 
-    assert len(quoted) > 5
-    assert [text for text in quoted if not any(text in one for one in texts)] == []
+    assert len(rows) > 50
+    assert [quoted for quoted, _ in rows if not any(quoted in text for text in texts)] == []
+    levels = {quoted: {level for text, level in lines if quoted in text} for quoted, _ in rows}
+    assert [row for row in rows if levels[row[0]] and row[1] not in levels[row[0]]] == []
 
 
 def test_the_heartbeats_that_a_broker_gets_follow_from_their_interval() -> None:
