@@ -259,7 +259,7 @@ SENTENCES = {
         f"a claim costs {5 + SENT} messages that are published and {TO_ONE} + {TO_EACH} S that are delivered",
         f"within {limits.FLUSH_INTERVAL_S * 1000:.0f} ms are sent together",
         f"a scheduler receives {IDLE_PER_S:.0f} messages a second",
-        f"it receives {BUSY_PER_S:.0f}, and the broker delivers {round(8 * BUSY_PER_S + 60, -2):,.0f}",
+        f"it receives {BUSY_PER_S:.0f}, and the message queue delivers {round(8 * BUSY_PER_S + 60, -2):,.0f}",
         f"heartbeats are {WORDS[round(5 * IDLE_PER_S / BUSY_PER_S)]} fifths of the messages",
         f"asked whether it is there {QUIET_S:.0f} s after its last message",
         f"after {limits.SILENT_AFTER_S - QUIET_S:.0f} s, or {limits.SILENT_AFTER_S:.0f} s after the last message",
