@@ -296,13 +296,21 @@ def test_a_ready_agent_has_no_problems() -> None:
     assert "counters   sent 3" in told
 
 
-def test_a_place_for_metrics_that_cannot_be_used_ends_it_with_one_line(process: Process, tmp_path: Path) -> None:
-    process.configure(metrics_listen=tmp_path / "no" / "metrics.sock")
+@pytest.mark.parametrize(("place", "status"), [
+    ("9191", os.EX_CONFIG),  # no address
+    ("192.0.2.7:9191", os.EX_TEMPFAIL),  # this machine has not this address at present
+    ("{home}/no/metrics.sock", os.EX_TEMPFAIL),  # another unit may make this directory
+    ("{home}/nova.conf", os.EX_CONFIG),  # is no socket
+])  # fmt: skip
+def test_a_place_for_metrics_that_cannot_be_used_ends_it_with_one_line(
+    process: Process, tmp_path: Path, place: str, status: int
+) -> None:
+    process.configure(metrics_listen=place.format(home=tmp_path))
 
     child = process.start()
 
     said, _ = child.communicate(timeout=WAIT_S)
-    assert child.returncode == 78
+    assert child.returncode == status
     assert "metrics_listen" in said and said.count("\n") == 1
 
 

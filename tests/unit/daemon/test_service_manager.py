@@ -103,6 +103,13 @@ def test_a_unit_does_not_restart_what_cannot_start() -> None:
     assert REFUSED_TO_START == os.EX_CONFIG
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_systemd_tries_for_ever(unit: Path) -> None:
+    """A database may be away for hours; nobody should have to start the services after that."""
+    assert settings(unit)["Restart"] == "on-failure"
+    assert settings(unit, "Unit").get("StartLimitIntervalSec") == "0"
+
+
 def test_systemd_waits_longer_than_the_options_allow_a_scheduler_to_take() -> None:
     # given the unit, and the defaults of the options that it names
     unit = settings(ROOT / "etc" / "systemd" / "shared-scheduler.service")
@@ -120,12 +127,15 @@ def test_only_a_program_that_notifies_systemd_is_waited_for(unit: Path) -> None:
     assert (found["Type"] == "notify") == ("WatchdogSec" in found) == (unit.stem != "shared-scheduler-stock")
 
 
-def settings(unit: Path) -> Mapping[str, str]:
-    """What the unit says of its service.  ``tests/functional/test_delivery.py`` lets systemd itself judge the units."""
+def settings(unit: Path, section: str = "Service") -> Mapping[str, str]:
+    """What the unit says of its service, or in another section.
+
+    ``tests/functional/test_delivery.py`` lets systemd itself judge the units.
+    """
     parser = configparser.RawConfigParser()
     parser.optionxform = str  # type: ignore[method-assign, assignment]
     parser.read(unit)
-    return parser["Service"]
+    return parser[section]
 
 
 def test_there_is_a_unit_for_each_program() -> None:

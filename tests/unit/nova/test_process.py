@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -11,12 +12,18 @@ from typing import Any
 
 import oslo_messaging
 import pytest
+from oslo_db import exception as db_exception
 
 from shared_scheduler.cmd import scheduler
+from shared_scheduler.daemon.telemetry import Telemetry
+from shared_scheduler.daemon.telemetry_address import TelemetryAddress, TelemetryError
 from shared_scheduler.nova import process
 from shared_scheduler.nova.host_manager import PluginError
+from shared_scheduler.nova.stock import StockAwayError
 from shared_scheduler.release import release
+from shared_scheduler.service import preflight
 from shared_scheduler.service.runner import REFUSED_TO_START
+from shared_scheduler.sync.databases import DatabaseError
 
 
 @pytest.fixture
@@ -31,18 +38,63 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_broker_that_fails_after_the_preflight_check(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    error = oslo_messaging.MessageDeliveryFailure("Unable to connect to 192.0.2.7:5672")
-
-    def run() -> Any:
-        raise error
-
-    monkeypatch.setattr(process, "_run", run)
+    ends_with(oslo_messaging.MessageDeliveryFailure("Unable to connect to 192.0.2.7:5672"), monkeypatch)
 
     status = process.main(["nova-scheduler"])
 
-    assert status == REFUSED_TO_START
+    assert status == os.EX_TEMPFAIL
     assert len(said) == 1
     assert "192.0.2.7:5672" in said[0]
+
+
+#: an address of a network for documentation, which no machine has
+NO_ADDRESS_OF_THIS_MACHINE = TelemetryAddress("192.0.2.7", 9190)
+
+
+def bind() -> Any:
+    Telemetry(NO_ADDRESS_OF_THIS_MACHINE, tuple, tuple).start()
+
+
+@pytest.mark.parametrize("error", [
+    preflight.ServerUnreachableError("Placement does not answer"),
+    DatabaseError("[api_database] connection: the database cannot be read"),
+    db_exception.DBConnectionError(OSError("connection refused")),
+    StockAwayError("mode shadow needs a nova-scheduler"),
+    bind,
+], ids=["server", "database", "query", "nova-scheduler", "address of metrics"])  # fmt: skip
+def test_what_is_away_at_present_lets_systemd_start_the_scheduler_again(
+    said: list[str], monkeypatch: pytest.MonkeyPatch, error: Any
+) -> None:
+    """After a power failure, a database may need minutes until it answers."""
+    ends_with(error, monkeypatch)
+
+    assert process.main(["nova-scheduler"]) == os.EX_TEMPFAIL
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("error", [
+    PluginError("[filter_scheduler] weight_classes = NoSuch cannot be loaded"),
+    TelemetryError("[shared_scheduler] metrics_listen = here: write address:port"),
+    oslo_messaging.DriverLoadFailure("carrier-pigeon", ImportError("no such driver")),
+    oslo_messaging.InvalidTransportURL("nonsense", "no scheme"),
+    lambda: preflight.database("the database", "[database] connection", ""),
+], ids=["class", "metrics", "driver", "URL", "no database"])  # fmt: skip
+def test_a_wrong_option_does_not(said: list[str], monkeypatch: pytest.MonkeyPatch, error: Any) -> None:
+    ends_with(error, monkeypatch)
+
+    assert process.main(["nova-scheduler"]) == REFUSED_TO_START
+    assert len(said) == 1
+
+
+def ends_with(error: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the start end with an error, or with that of a function."""
+
+    def run() -> Any:
+        if isinstance(error, Exception):
+            raise error
+        error()
+
+    monkeypatch.setattr(process, "_run", run)
 
 
 def test_an_error_is_not_reported_twice(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

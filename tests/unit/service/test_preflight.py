@@ -74,7 +74,7 @@ def test_a_password_may_have_all_characters_that_sqlalchemy_accepts() -> None:
 @pytest.mark.parametrize("url", ["nonsense", "mysql+pymysql://nova:secret@db:port/nova"])
 def test_an_invalid_url_is_reported_without_the_password(url: str) -> None:
     text = r"\[database\] connection is not a valid database URL"
-    with pytest.raises(preflight.ServerUnreachableError, match=text) as error:
+    with pytest.raises(preflight.ServerOptionError, match=text) as error:
         preflight.database("the database", "[database] connection", url)
     assert "secret" not in str(error.value)
 
@@ -82,7 +82,7 @@ def test_an_invalid_url_is_reported_without_the_password(url: str) -> None:
 @pytest.mark.parametrize("url", ["mysql+pymsql://nova:secret@db/nova", "msql://nova:secret@db/nova",
                                  "mysql+mysqldb://nova:secret@db/nova"])  # fmt: skip
 def test_a_missing_driver_is_reported_at_once(url: str) -> None:
-    with pytest.raises(preflight.ServerUnreachableError, match=r"\[database\] connection .* driver") as error:
+    with pytest.raises(preflight.ServerOptionError, match=r"\[database\] connection .* driver") as error:
         preflight.database("the database", "[database] connection", url)
     assert url.partition(":")[0] in str(error.value)
     assert "secret" not in str(error.value)
@@ -93,5 +93,5 @@ def test_sqlite_needs_no_server() -> None:
 
 
 def test_a_missing_connection_is_reported_at_once() -> None:
-    with pytest.raises(preflight.ServerUnreachableError, match=r"\[api_database\] connection is not set"):
+    with pytest.raises(preflight.ServerOptionError, match=r"\[api_database\] connection is not set"):
         preflight.database("the API database", "[api_database] connection", None)

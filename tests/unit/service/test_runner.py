@@ -188,10 +188,10 @@ if runner.WORKER_NUMBER in os.environ:
     number = os.environ[runner.WORKER_NUMBER]
     def say(word):
         os.write(1, f"{{word}} {{number}} {{os.getpid()}}\\n".encode())
-    def refuse_after(path):
+    def refuse_after(path, status=78):
         while not os.path.exists(path):
             time.sleep(0.01)
-        sys.exit(78)
+        sys.exit(status)
     class Service:
         def start(self):
             {start}
@@ -277,13 +277,15 @@ def test_workers_do_not_outlive_their_supervisor(start: type[Running], tmp_path:
     assert sorted([parent.line()[:2], parent.line()[:2]]) == [["stopped", "0"], ["stopped", "1"]]
 
 
-def test_a_worker_that_refuses_to_start_ends_all(start: type[Running], tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", [os.EX_CONFIG, os.EX_TEMPFAIL])
+def test_a_worker_that_refuses_to_start_ends_all(start: type[Running], tmp_path: Path, status: int) -> None:
+    """The status of the worker tells systemd whether to start all of them again."""
     # worker 1 refuses once worker 0 serves, so that there is somebody to end
     served = str(tmp_path / "served")
-    either = f"open({served!r}, 'w').close() if number == '0' else refuse_after({served!r})"
+    either = f"open({served!r}, 'w').close() if number == '0' else refuse_after({served!r}, {status})"
     parent = start(sys.executable, supervised(tmp_path, start=either))
 
-    assert parent.process.wait() == 78
+    assert parent.process.wait(PATIENCE_S) == status
     assert "stopped" in parent.rest()
 
 
