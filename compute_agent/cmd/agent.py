@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from shared_scheduler.release import release
 
 PROG = "compute-agent"
-#: Exit codes: the configuration cannot work (EX_CONFIG), so that a restart would not help; the disk is full at present
-#: (EX_TEMPFAIL); an unexpected error.
+#: Exit codes: the configuration cannot work (EX_CONFIG), so that a restart would not help; the disk is full, or the
+#: address of the metrics cannot be bound, at present (EX_TEMPFAIL); an unexpected error.
 EXIT_CONFIG = 78
 EXIT_TEMPORARY = 75
 EXIT_UNEXPECTED = 2
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from compute_agent.service.process import AgentProcess
         from compute_agent.service.state_directory import StateError, StateFullError
         from compute_agent.sources import nova_conf
-        from shared_scheduler.daemon.telemetry_address import TelemetryError
+        from shared_scheduler.daemon.telemetry_address import TelemetryError, TelemetryUnavailableError
         from shared_scheduler.placement.reader import PlacementConfigError
         from shared_scheduler.protocol.errors import KeyringError
     except ImportError as error:
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         process.run()
     except TelemetryError as error:
-        return _refuse(str(error))
+        return _refuse(str(error), EXIT_TEMPORARY if isinstance(error, TelemetryUnavailableError) else EXIT_CONFIG)
     except Exception as error:
         log.getLogger(__name__).exception("the agent exits because of an error")
         return _refuse(f"unexpected {type(error).__name__}: {error}; see the log", EXIT_UNEXPECTED)

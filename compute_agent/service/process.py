@@ -132,7 +132,7 @@ class AgentProcess:
     def run(self) -> None:
         """Run until SIGTERM or SIGINT.
 
-        :raises TelemetryError: when ``metrics_listen`` cannot be bound
+        :raises TelemetryError: when ``metrics_listen`` cannot be bound (``TelemetryUnavailableError``: at present)
         """
         self._handle_signals()
         if self.telemetry is not None:

@@ -20,7 +20,7 @@ PROCESS_NAME = "shared-scheduler"[:15]
 
 
 def main() -> int:
-    """Run the service until a signal ends it.  Returns the exit code: 0, or 78 if it could not start."""
+    """Run the service until a signal ends it.  Returns the exit code (``nova.process``)."""
     with contextlib.suppress(OSError):  # workers are started by the interpreter and would have its name
         Path("/proc/self/comm").write_text(PROCESS_NAME)
     if "--version" in sys.argv[1:]:

@@ -67,8 +67,9 @@ processes than cores, or more than four, have no benefit. ``[scheduler] workers`
         max=3600,
         help=_text("""
 How long the process waits at start for each of these: the API database, the database in ``[database] connection``, the
-broker and Placement. After this time it exits and logs which of them does not answer. 0 tries once. The databases of
-cells are read after that; a cell that does not answer within a minute is left out, and read when it answers.
+broker and Placement. After this time it logs which of them does not answer, and exits with status 75, so that the
+service manager starts it again. 0 tries once. The databases of cells are read after that; a cell that does not answer
+within a minute is left out, and read when it answers.
 """),
     ),
     cfg.IntOpt(

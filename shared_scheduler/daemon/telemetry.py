@@ -21,13 +21,15 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
 from shared_scheduler.daemon.http_server import serve_at
-from shared_scheduler.daemon.telemetry_address import TelemetryAddress, TelemetryError
+from shared_scheduler.daemon.telemetry_address import TelemetryAddress, TelemetryError, TelemetryUnavailableError
 
 LOG = logging.getLogger(__name__)
 
 #: what is wrong, one line each; empty if nothing is
 Problems = Callable[[], Iterable[str]]
 StartResponse = Callable[..., Any]
+#: errors of a bind that only an operator can remove: another kind of file has the path, or permissions are missing
+WRONG_PLACE = (FileExistsError, NotADirectoryError, PermissionError)
 
 
 class Telemetry:
@@ -44,12 +46,14 @@ class Telemetry:
     def start(self) -> None:
         """Bind, and answer in a thread.  Call it after the last fork.
 
-        :raises TelemetryError: when the address cannot be bound
+        :raises TelemetryUnavailableError: when the address cannot be bound at present
+        :raises TelemetryError: when it can never be bound
         """
         try:
             self._server = serve_at(self._address)
         except OSError as error:
-            raise TelemetryError(f"metrics_listen = {self._address}: {error.strerror or error}") from error
+            kind = TelemetryError if isinstance(error, WRONG_PLACE) else TelemetryUnavailableError
+            raise kind(f"metrics_listen = {self._address}: {error.strerror or error}") from error
         self._server.set_app(self._answer)
         threading.Thread(target=self._server.serve_forever, name="telemetry", daemon=True).start()
         LOG.info("Metrics and health are served at %s", self._address)

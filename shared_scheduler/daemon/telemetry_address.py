@@ -29,6 +29,10 @@ class TelemetryError(ValueError):
     """The metrics cannot be served as configured; the text names the option and the reason."""
 
 
+class TelemetryUnavailableError(TelemetryError):
+    """They cannot be served at present, but later perhaps: the address is not there yet, or is in use."""
+
+
 @dataclass(frozen=True, slots=True)
 class TelemetryAddress:
     """``path`` of a Unix socket, or else ``host`` and ``port``."""

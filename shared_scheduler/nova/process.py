@@ -20,14 +20,14 @@ from nova.scheduler import rpcapi
 from oslo_config import cfg
 from oslo_db import exception as db_exception
 from oslo_log import log as logging
-from oslo_messaging import MessagingException
+from oslo_messaging import DriverLoadFailure, InvalidTransportURL, MessagingException
 from oslo_reports import opts as gmr_opts
 from oslo_service import opts as service_opts
 
 from shared_scheduler.conf import opts
 from shared_scheduler.conf.mode import Mode
 from shared_scheduler.daemon.guru_meditation import Product, in_another_thread, report_on_signal
-from shared_scheduler.daemon.telemetry_address import TelemetryError
+from shared_scheduler.daemon.telemetry_address import TelemetryError, TelemetryUnavailableError
 from shared_scheduler.nova import configuration
 from shared_scheduler.nova.host_manager import PluginError
 from shared_scheduler.nova.placement_file import USUAL_FILE, over_commit_warning
@@ -37,7 +37,7 @@ from shared_scheduler.nova.stock import STOCK_TOPIC, StockAwayError, StockSchedu
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.service import preflight
-from shared_scheduler.service.runner import REFUSED_TO_START, WORKER_NUMBER, Runner, Supervisor
+from shared_scheduler.service.runner import REFUSED_TO_START, TRY_AGAIN, WORKER_NUMBER, Runner, Supervisor
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.transport.urls import TransportUrlError, names_rabbit, parse_transport_url, rabbit_options
 
@@ -53,19 +53,27 @@ COMMAND = "shared-scheduler"
 REQUESTS_PART = 0.8
 MANAGER = "shared_scheduler.nova.manager.SharedSchedulerManager"
 
-#: Errors that an operator can correct; they are reported in one line, without a traceback.
-CORRECTABLE = (
-    cfg.Error,
+#: What does not answer at present, and may answer later without a change of an option.
+AWAY = (
     preflight.ServerUnreachableError,
     DatabaseError,
+    StockAwayError,
+    TelemetryUnavailableError,
+    db_exception.DBError,
+    MessagingException,  # a broker that went away after the preflight check
+)
+#: Errors of oslo.messaging that only another ``transport_url`` removes.
+WRONG_URL = (DriverLoadFailure, InvalidTransportURL)
+#: Errors that an operator can correct; they are reported in one line, without a traceback.
+CORRECTABLE = (
+    *AWAY,
+    cfg.Error,
+    preflight.ServerOptionError,
     KeyringError,
     PluginError,
     RecordsError,
-    StockAwayError,
     TelemetryError,
     TransportUrlError,
-    db_exception.DBError,
-    MessagingException,  # a broker that went away after the preflight check
     exception.SchedulerHostFilterNotFound,
     exception.ClassNotFound,
     exception.TooOldComputeService,
@@ -74,7 +82,7 @@ CORRECTABLE = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the service.  Exit status: 0 after a signal, 78 if it could not start."""
+    """Run the service.  Exit status: 0 after a signal; 75 if it cannot start at present, 78 if an option is wrong."""
     try:
         prepare(argv)
         if not _is_worker():
@@ -115,7 +123,8 @@ def warn_of_over_commit(placement_file: Path) -> None:
 def check_dependencies() -> None:
     """Wait for databases, broker and Placement, each for a bounded time.
 
-    :raises UnreachableError: when one of them does not answer
+    :raises ServerUnreachableError: when one of them does not answer
+    :raises ServerOptionError: when an option names none that could answer
     """
     wanted = [
         preflight.database("the API database", "[api_database] connection",
@@ -146,13 +155,13 @@ def placement_problem() -> str:
 
 
 def refuse(error: BaseException) -> int:
-    """Report in the log and on the terminal why the service cannot start."""
+    """Report in the log and on the terminal why the service cannot start.  The exit status."""
     text = " ".join(str(error).split())
     line = f"shared-scheduler cannot start: {text or type(error).__name__}"
     LOG.error(line)
     if CONF.log_file or CONF.log_dir or CONF.use_syslog:
         print(line, file=sys.stderr)
-    return REFUSED_TO_START
+    return TRY_AGAIN if isinstance(error, AWAY) and not isinstance(error, WRONG_URL) else REFUSED_TO_START
 
 
 def _run() -> int:

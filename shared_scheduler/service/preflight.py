@@ -35,13 +35,20 @@ class Dependency:
 
 
 class ServerUnreachableError(Exception):
-    """One line: the server that does not answer, the option that names it, and the remedy."""
+    """One line: the server that does not answer at present, the option that names it, and the remedy."""
+
+
+class ServerOptionError(Exception):
+    """One line: the option that names no server that this program could use, and the remedy."""
 
 
 def database(name: str, option: str, url: str | None) -> Dependency | None:
-    """From an SQLAlchemy URL; None if there is no server (SQLite)."""
+    """From an SQLAlchemy URL; None if there is no server (SQLite).
+
+    :raises ServerOptionError: when the URL is missing or wrong, or its driver is not installed
+    """
     if not url:
-        raise ServerUnreachableError(f"{option} is not set; {name} is needed. Set it in nova.conf.")
+        raise ServerOptionError(f"{option} is not set; {name} is needed. Set it in nova.conf.")
     parts = _parsed(option, url)
     _check_driver(option, parts)
     port = DEFAULT_PORTS.get(parts.get_backend_name())
@@ -56,7 +63,7 @@ def _parsed(option: str, url: str) -> sa.URL:
     try:
         return sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):  # their text may contain a part of the password
-        raise ServerUnreachableError(
+        raise ServerOptionError(
             f"{option} is not a valid database URL, which looks like mysql+pymysql://user:password@host/nova. "
             "Correct it in nova.conf."
         ) from None
@@ -67,16 +74,16 @@ def _check_driver(option: str, parts: sa.URL) -> None:
     try:
         parts.get_dialect().import_dbapi()
     except (sa.exc.NoSuchModuleError, ImportError) as error:
-        raise ServerUnreachableError(
+        raise ServerOptionError(
             f"{option} begins with {parts.drivername}, a driver that is not installed ({error}); Nova's default is "
             "mysql+pymysql. Correct it in nova.conf, or install the driver."
         ) from None
 
 
 def wait_for(dependencies: Sequence[Dependency], timeout_s: float, say: Callable[[str], None]) -> None:
-    """Return when each dependency answers; UnreachableError when one does not answer for ``timeout_s``.
+    """Return when each dependency answers.  ``say`` is called once for each that does not answer at once.
 
-    ``say`` is called once for each dependency that does not answer at once.
+    :raises ServerUnreachableError: when one does not answer for ``timeout_s``
     """
     for one in dependencies:
         wait_for_answer(one.name, one.option, partial(_try, one), timeout_s, say)
@@ -98,7 +105,7 @@ def wait_for_answer(
         if time.monotonic() >= until_s:
             raise ServerUnreachableError(
                 f"{name} does not answer: {problem}. Start it, or correct {option} in nova.conf, "
-                "then start this service again."
+                "and start this service again if systemd does not."
             )
         time.sleep(PAUSE_S)
         problem = problem_of()

@@ -34,8 +34,10 @@ from shared_scheduler.service.signals import Interrupted, SignalQueue
 
 LOG = logging.getLogger(__name__)
 
-#: Exit status of a process that could not start (EX_CONFIG); a restart would not help.
+#: Exit status of a process that could not start because of an option (EX_CONFIG); a restart would not help.
 REFUSED_TO_START = 78
+#: Exit status of a process that could not start because a server does not answer at present (EX_TEMPFAIL).
+TRY_AGAIN = 75
 #: Exit status when the time for draining is over.
 GAVE_UP = 1
 
@@ -142,8 +144,9 @@ class _Worker:
 class Supervisor:
     """Several workers: starts and restarts them, forwards signals, and ends with them.
 
-    A worker that cannot start (bad configuration) ends all workers with its exit status.  If others have served for
-    ``HEALTHY_AFTER_S``, it is restarted instead, because then a database is down or the configuration is being edited.
+    A worker that cannot start (``REFUSED_TO_START``, ``TRY_AGAIN``) ends all workers with its exit status.  If others
+    have served for ``HEALTHY_AFTER_S``, it is restarted instead, because then a database is down, or somebody edits the
+    configuration.
     """
 
     def __init__(self, command: Sequence[str], workers: int, drain_timeout_s: float) -> None:
@@ -165,8 +168,9 @@ class Supervisor:
                 if number in arrived:
                     self._signal_all(number)
             now_s = time.monotonic()
-            if self._reap(now_s) and not self._is_anyone_healthy(now_s):
-                return self._end_all(REFUSED_TO_START)
+            refused = self._reap(now_s)
+            if refused is not None and not self._is_anyone_healthy(now_s):
+                return self._end_all(refused)
 
     def _start_due(self, now_s: float) -> None:
         for worker in self._workers:
@@ -196,17 +200,20 @@ class Supervisor:
         due = [w.restart_at_s - now_s for w in self._workers if w.process is None]
         return max(0.01, min(due)) if due else None
 
-    def _reap(self, now_s: float) -> bool:
-        """Record the workers that have ended; True if one of them could not start."""
-        refused = False
+    def _reap(self, now_s: float) -> int | None:
+        """Record the workers that have ended.
+
+        Returns the exit status of one that could not start, that of a wrong option before another; None if all could.
+        """
+        ended = set[int]()
         for worker in self._workers:
             status = worker.process.poll() if worker.process is not None else None
             if status is None:
                 continue
             worker.process = None
-            refused = refused or status == REFUSED_TO_START
+            ended.add(status)
             self._plan_restart(worker, status, now_s)
-        return refused
+        return next((status for status in (REFUSED_TO_START, TRY_AGAIN) if status in ended), None)
 
     def _plan_restart(self, worker: _Worker, status: int, now_s: float) -> None:
         lived_s = now_s - worker.started_at_s
