@@ -195,17 +195,38 @@ def test_a_client_waits_while_the_queue_of_the_socket_is_full(tmp_path: Path) ->
 
 
 def test_only_dead_sockets_of_the_same_scheduler_are_removed(path: Path) -> None:
-    left, others, plain = (path.with_name(f"{name}.sock") for name in ("sched1-5", "sched2-5", "x"))
-    for each in (left, others, plain):
+    left, others = (path.with_name(f"{name}.sock") for name in ("sched1-5", "sched2-5"))
+    for each in (left, others):
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(str(each))
 
     again = admin.AdminServer(path.with_name("sched1-18.sock"), {"status": lambda _: "new"})
     again.start()
 
-    assert set(admin.sockets(path.parent)) == {path, path.with_name("sched1-18.sock"), others, plain}
+    assert set(admin.sockets(path.parent)) == {path, path.with_name("sched1-18.sock"), others}
     assert admin.ask(path, "status")["nodes"] == 3
     again.stop()
+
+
+def test_the_socket_of_another_program_is_no_scheduler(path: Path) -> None:
+    """The page may be served from the same directory."""
+    # given a socket that answers something else, one of a program that has ended, and a killed worker
+    names = ("page", "page-of-cloud", "sched1-x", "-5", "sched1.worker3-5")
+    page, *ended = (path.with_name(f"{name}.sock") for name in names)
+    for each in ended:
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(each))
+
+    with socket.socket(socket.AF_UNIX) as served:
+        served.bind(str(page))
+        served.listen()
+
+        # then only the schedulers are asked and missed
+        assert set(admin.sockets(path.parent)) == {path, ended[-1]}
+        assert len(admin.ask_all(path.parent, "status")) == 1
+        [missed] = admin.killed(path.parent)
+        assert str(missed).startswith("sched1.worker3 (process 5)")
+    assert all(each.exists() for each in (page, *ended))
 
 
 def test_what_is_no_socket_is_kept_and_is_no_killed_scheduler(path: Path) -> None:
@@ -251,7 +272,7 @@ def test_a_path_too_long_for_a_socket_is_reported_with_the_option(tmp_path: Path
 
 
 def test_a_socket_left_by_a_dead_process_is_taken_over(tmp_path: Path) -> None:
-    left = tmp_path / "a.sock"
+    left = tmp_path / "a-17.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(left))
     server = admin.AdminServer(left, {"status": lambda question: "alive"})

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from shared_scheduler.cmd import serve
 from shared_scheduler.conf import opts
 from shared_scheduler.daemon.service_manager import ALIVE, READY, STOPPING, Watchdog, notify, watchdog_s
 from shared_scheduler.service.runner import REFUSED_TO_START
@@ -124,7 +125,27 @@ def test_systemd_waits_longer_than_the_options_allow_a_scheduler_to_take() -> No
 def test_only_a_program_that_notifies_systemd_is_waited_for(unit: Path) -> None:
     found = settings(unit)
 
-    assert (found["Type"] == "notify") == ("WatchdogSec" in found) == (unit.stem != "shared-scheduler-stock")
+    assert (
+        (found["Type"] == "notify") == ("WatchdogSec" in found) == (unit.stem in ("compute-agent", "shared-scheduler"))
+    )
+
+
+def test_the_sockets_of_a_killed_scheduler_stay_until_somebody_asks() -> None:
+    """Otherwise status could not name it."""
+    assert settings(ROOT / "etc/systemd/shared-scheduler.service").get("RuntimeDirectoryPreserve") == "yes"
+
+
+def test_the_page_is_served_from_a_directory_of_its_own() -> None:
+    # given its unit, and where pages and the help tell that it is served
+    unit = settings(ROOT / "etc/systemd/shared-scheduler-page.service")
+    directory, path = unit["RuntimeDirectory"], unit["ExecStart"].split()[-1]
+    told = [(ROOT / "doc/source/admin/page.rst").read_text(), str(serve.__doc__)]
+
+    assert path == f"/run/{directory}/page.sock"
+    assert directory not in (settings(ROOT / "etc/systemd/shared-scheduler.service")["RuntimeDirectory"], "")
+    assert all(path in text and "shared-scheduler/page.sock" not in text for text in told)
+    # serve ends as shells do after a signal
+    assert unit["SuccessExitStatus"] == str(128 + signal.SIGTERM)
 
 
 def settings(unit: Path, section: str = "Service") -> Mapping[str, str]:
@@ -139,4 +160,6 @@ def settings(unit: Path, section: str = "Service") -> Mapping[str, str]:
 
 
 def test_there_is_a_unit_for_each_program() -> None:
-    assert [unit.stem for unit in UNITS] == ["compute-agent", "shared-scheduler-stock", "shared-scheduler"]
+    assert [unit.stem for unit in UNITS] == [
+        "compute-agent", "shared-scheduler-page", "shared-scheduler-stock", "shared-scheduler",
+    ]  # fmt: skip
