@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import selectors
 import socket
 import stat
@@ -42,6 +43,8 @@ JOIN_S = 2.0
 SELECTOR = getattr(selectors, "PollSelector", selectors.DefaultSelector)
 SOCKET_PATH_BYTES_MAX = 107
 SUFFIX = ".sock"
+#: The name of a socket of a scheduler: that of the scheduler, and the id of its process.
+NAME = re.compile(rf".+-[0-9]+{re.escape(SUFFIX)}")
 DIRECTORY_OPTION = "[shared_scheduler] admin_socket_dir"
 
 #: returns the answer to the fields of a question
@@ -234,11 +237,13 @@ def _refuse_public(directory: Path, option: str = DIRECTORY_OPTION) -> None:
 def sockets(directory: Path) -> Iterator[Path]:
     """The admin sockets of the schedulers on this machine, including those of dead processes.
 
+    Sockets with other names are those of other programs.
+
     :raises AdminError: when every user may write the directory
     """
     _refuse_public(directory)
     for path in sorted(directory.glob(f"*{SUFFIX}")):
-        if not os.path.isfile(path) and not os.path.isdir(path):
+        if NAME.fullmatch(path.name) and not os.path.isfile(path) and not os.path.isdir(path):
             yield path
 
 
