@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from compute_agent.service.agent import Agent, AgentFacts, NodeFacts
 from compute_agent.service.metrics import AgentMetrics
 from shared_scheduler.answers import terms
+from shared_scheduler.conf.mode import Mode
 from shared_scheduler.decision.record import Attempt, DecisionRecord
 from tests.unit.service.test_metrics import World
 
@@ -39,7 +40,10 @@ VALUES: Mapping[str, frozenset[str]] = {
     "freshness": frozenset(terms.FRESHNESS.terms),
     "outcome": frozenset(terms.FAILURES.terms) | frozenset(terms.ATTEMPTS.terms),
     "stage": frozenset({"total", "verdict", "write"}),
+    "mode": frozenset(Mode),
 }
+#: a row of the table of alerts
+ROW = re.compile(r"^((?:SharedScheduler|ComputeAgent)\w+)  +\S", re.MULTILINE)
 
 
 class Told:
@@ -77,6 +81,15 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 EXPRESSIONS = [*expressions()]
+ALERTS = {where: expression for where, expression in EXPRESSIONS if ROW.match(f"{where}  .")}
+
+
+def jobs() -> dict[str, list[str]]:
+    """The jobs of the page's example for Prometheus -> their targets."""
+    example = PAGE.read_text().partition("    scrape_configs:")[1:]
+    lines = [line.removeprefix("    ") for line in "".join(example).partition("\n\n")[0].splitlines()]
+    found = yaml.safe_load("\n".join(lines) or "scrape_configs: []")["scrape_configs"]
+    return {one["job_name"]: one["static_configs"][0]["targets"] for one in found}
 
 
 def mistakes(expression: str, known: Mapping[str, set[str]]) -> Iterator[str]:
@@ -115,6 +128,37 @@ def test_each_alert_describes_the_event() -> None:
         for rule in group["rules"]:
             assert rule["annotations"]["summary"].endswith(".")
             assert rule["labels"]["severity"] in ("critical", "warning", "info")
+
+
+def test_the_page_tells_what_to_do_at_each_alert_and_no_other() -> None:
+    told = ROW.findall(PAGE.read_text())
+
+    assert sorted(told) == sorted(ALERTS)
+
+
+@pytest.mark.parametrize("job", ["shared-scheduler", "compute-agent"])
+def test_a_process_that_does_not_run_is_an_alert(job: str) -> None:
+    """It serves no metric that could tell."""
+    assert [name for name, expression in ALERTS.items() if expression == f'up{{job="{job}"}} == 0']
+
+
+def test_a_cloud_that_nobody_serves_is_an_alert() -> None:
+    """No series is there if all schedulers are down."""
+    assert [name for name, expression in ALERTS.items() if expression.startswith("absent(shared_scheduler_mode{")]
+
+
+def test_the_rules_name_the_jobs_of_the_example() -> None:
+    named = set(re.findall(r'job="([^"]*)"', " ".join(ALERTS.values())))
+
+    assert named == set(jobs())
+
+
+def test_prometheus_can_reach_what_the_page_configures() -> None:
+    """It reads no Unix sockets."""
+    listen = re.findall(r"^    metrics_listen = (.*)$", PAGE.read_text(), re.MULTILINE)
+
+    assert len(listen) == 2
+    assert set(listen) <= {target for targets in jobs().values() for target in targets}
 
 
 def test_the_page_describes_every_metric_and_no_other(known: dict[str, set[str]]) -> None:
