@@ -132,7 +132,7 @@ def test_a_hangup_applies_new_durations_and_a_claim_whose_allocation_was_deleted
     assert len(process.kept()) == 1
 
     placement.consumers.clear()
-    process.configure(**SLOW | {"claim_check_after_s": "1"})
+    process.configure(**SLOW | {"placement_poll_s": "5"})
     process.hangup()
 
     process.wait(lambda: not process.kept())
@@ -203,7 +203,7 @@ def test_without_broker_and_placement_the_agent_logs_that_and_continues(tmp_path
     # given an agent that has something to look for in Placement, and nobody answers anywhere
     keep_a_claim(tmp_path)
     process = Process(tmp_path, "http://127.0.0.1:9")
-    process.configure(claim_check_after_s="1", placement_poll_s="5")
+    process.configure(placement_poll_s="5")
     try:
         process.start()
         process.wait(lambda: process.lines("cannot reach the message queue"))

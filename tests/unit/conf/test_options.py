@@ -13,12 +13,15 @@ from oslo_config import cfg
 
 import compute_agent.conf
 from shared_scheduler.conf import opts
+from shared_scheduler.core.scheduler_settings import SchedulerSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 #: those of both programs
 ALL = (*opts.ALL, *(option for _, options in compute_agent.conf.list_opts() for option in options))
 #: ``name`` (30 s)
 NAMED_DEFAULT = re.compile(r"``(?:\[\w+\]\s)?(\w+)``\s\(([\d.]+)(?:\s\w+)?\)")
+#: ``name`` or ``[group] name``
+OPTION = re.compile(r"``(?:\[\w+\] )?(\w+)``")
 
 
 @pytest.fixture
@@ -44,6 +47,21 @@ def test_every_number_has_bounds_and_a_default_within(option: cfg.Opt) -> None:
         assert option.type.min <= option.type.max
         if option.default is not None:  # not set: an option of Nova counts
             assert option.type.min <= option.default <= option.type.max
+
+
+def test_an_agent_keeps_a_claim_for_longer_than_a_scheduler_may_take_to_write_it() -> None:
+    [option] = [option for option in ALL if option.name == "claim_check_after_s"]
+
+    assert option.type.min > SchedulerSettings().written_within_s
+
+
+def test_the_page_on_tuning_names_the_mutable_options_of_its_table() -> None:
+    page = (ROOT / "doc" / "source" / "admin" / "tuning.rst").read_text()
+    table, _, rest = page.partition("\nSIGHUP applies")
+    told = rest.partition("others")[0]
+    mutable = {option.name for option in ALL if option.mutable}
+
+    assert set(OPTION.findall(told)) == mutable & set(OPTION.findall(table))
 
 
 def test_secrets_are_never_logged() -> None:
