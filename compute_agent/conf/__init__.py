@@ -31,7 +31,7 @@ TAP = [
         default=False,
         help=(
             "Whether nova-compute gives its agent access to its resource tracker. nova-compute reads this option when "
-            "it starts: after a change restart nova-compute, then the agent. Without the tap, the agent polls "
+            "it starts, so restart it after a change; the agent connects by itself. Without the tap, the agent polls "
             "nova-conductor (see ``source``), which is slower and does not show claims that nova-compute refuses."
         ),
     ),
@@ -128,13 +128,13 @@ TIMES = [
     cfg.FloatOpt(
         "claim_check_after_s",
         default=15.0,
-        min=1.0,
+        min=14.0,
         max=3600.0,
         mutable=True,
         help=(
             "Age at which the agent reads Placement for a claim that nova-compute does not count yet, and time between "
-            "two such reads. A claim without an allocation ends. The value must be longer than the 13 seconds within "
-            "which a scheduler writes the allocation of a claim."
+            "two such reads. A claim without an allocation ends. The value is longer than the 13 seconds within which "
+            "a scheduler writes the allocation of a claim."
         ),
     ),
 ]

@@ -92,7 +92,7 @@ NOT_CHOOSABLE = TermGroup("Why a node is not choosable", "status --nodes: the co
     "forced_down": "An administrator forced the service down.",
     "disabled": "An administrator or nova-compute disabled the service.",
     "down": "The service record is older than [DEFAULT] service_down_time.",
-    "quarantined": "The node is in quarantine: it is choosable, but comes last.",
+    "quarantined": "The node is in quarantine: it is selected only when no other node takes the claim.",
 })  # fmt: skip
 
 COLUMNS = TermGroup("Fields of status", "status and status --nodes.", {
@@ -453,7 +453,7 @@ TOP = TermGroup("Live view", "top and the page of serve: what the running schedu
 })  # fmt: skip
 
 PAGE = TermGroup("The page", "serve: the page of the fleet.", {
-    "not choosable": "No request may select the node at present, or it is in quarantine and comes last.",
+    "not choosable": "No request may select the node at present, or it is in quarantine.",
     "usable": "Free capacity of choosable nodes that can be used if servers use all resources of a node alike: of each "
               "resource the smallest share that the node has free of any.",
     "stranded": "Free capacity of choosable nodes beyond what is usable: another resource of the node runs out first. "

@@ -87,9 +87,9 @@ service manager to a larger value.
         "admin_socket_dir",
         default="/run/shared-scheduler",
         help=_text("""
-Directory of the sockets through which ``shared-scheduler-manage`` reads the state of the scheduler processes
-of this machine. An empty value disables the sockets. If the directory cannot be created, the scheduler logs
-a warning and works without sockets.
+Directory of the sockets through which ``shared-scheduler-manage`` asks the scheduler processes of this machine for
+their state, and orders them to read a host again (``resync``). Do not use it for other sockets. An empty value disables
+the sockets. If the directory cannot be created, the scheduler logs a warning and works without sockets.
 """),
     ),
 ]
@@ -224,8 +224,8 @@ state that its agent publishes.
         min=0.0,
         max=86400.0,
         help=_text("""
-How long a host that refused ``refusals_max`` claims in a row is selected last. A host whose agent is late with a
-verdict is selected last until the agent answers, but not longer than this time.
+How long a host that refused ``refusals_max`` claims in a row is selected only if no other host takes the claim. So is
+a host whose agent is late with a verdict, until the agent answers, but not longer than this time.
 """),
     ),
 ]
@@ -262,7 +262,7 @@ change both together.
         max=1_000_000,
         help=_text("""
 Maximum number of compute nodes in the memory of one scheduler, all cells together. A node needs five to ten
-kB. The scheduler selects no nodes beyond this number and logs a warning with the name of this option.
+kB. The scheduler ignores further compute nodes, and logs a warning with the name of this option.
 """),
     ),
     cfg.FloatOpt(
@@ -416,7 +416,10 @@ down, decisions continue; their records are lost, which is counted and logged. E
         default=100000,
         min=100,
         max=100000000,
-        help="Maximum number of records in ``records_connection``; the oldest ones beyond it leave every minute.",
+        help=_text("""
+Maximum number of records in ``records_connection``. Once a minute, the oldest records beyond it are deleted, or moved
+to ``records_archive``.
+"""),
     ),
     cfg.FloatOpt(
         "records_days_max",
