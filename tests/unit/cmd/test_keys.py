@@ -62,6 +62,16 @@ def test_the_files_are_readable_for_their_owner_only(site: Site) -> None:
     assert [file.stat().st_mode & 0o777 for file in (site.master, site.hosts / f"{HOST}.keys")] == [0o600, 0o600]
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_a_rotation_as_root_keeps_who_may_read_the_file(site: Site, mode: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    site.master.chmod(mode)
+
+    assert site.run("rotate", str(site.master), "add") == 0
+
+    assert site.master.stat().st_mode & 0o777 == mode
+
+
 def test_nothing_secret_is_printed(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     secret = site.master.read_text().split(":")[1].strip()
     site.derive()
