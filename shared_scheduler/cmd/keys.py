@@ -38,6 +38,7 @@ SECRET_BYTES = 32
 COLUMNS = ("key", "fingerprint", "used_for")
 HEADER = "# Master of the host keys of shared-scheduler.  For schedulers only; never on a compute.\n"
 #: who may not write the directory of host keys besides its owner
+READERS = 0o640  # the owner, who may also write, and the group
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 HOST_HEADER = "# Host keys of shared-scheduler.  For this host only.\n"
 
@@ -191,7 +192,7 @@ def _line(key_id: str, master: bytes) -> str:
 
 
 def _write(file: Path, text: str, owner: os.stat_result | None = None) -> None:
-    """Replace the file at once, with mode 0600 from the first byte on; root gives it to ``owner``."""
+    """Replace the file at once, with mode 0600 from the first byte on; root gives it to ``owner``, and to its group."""
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:100]}.")  # mkstemp: 0600
     temporary = Path(name)
     try:
@@ -201,6 +202,7 @@ def _write(file: Path, text: str, owner: os.stat_result | None = None) -> None:
             os.fsync(out.fileno())
             if owner is not None and os.geteuid() == 0:
                 os.fchown(out.fileno(), owner.st_uid, owner.st_gid)
+                os.fchmod(out.fileno(), owner.st_mode & READERS)
         temporary.replace(file)
     except BaseException:
         temporary.unlink(missing_ok=True)

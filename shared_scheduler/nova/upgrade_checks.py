@@ -231,7 +231,10 @@ def channels_result(found: Mapping[str, Mapping[str, str] | None]) -> Result:
     ]
     if lines:
         configure, write, read = PERMISSIONS
-        advice = f"the user needs the permissions configure {configure}, write {write}, read {read}"
+        advice = (
+            f"besides those of Nova, the user needs the permissions configure {configure}, write {write}, read {read}; "
+            "'rabbitmqctl set_permissions' replaces the patterns, so name those of Nova too"
+        )
         return _failure("; ".join([*lines, advice]))
     without = [cell for cell, problems in found.items() if problems is None]
     if without:
