@@ -21,6 +21,7 @@ class FakePlacement:
         self.vcpus, self.generation, self.status = vcpus, 1, 200
         self.parent: str | None = None
         self.child: str | None = None
+        self.aggregates: list[str] = []
         self.gone = False
         self.consumers: dict[str, dict[str, int]] = {}
         self.asked: list[str] = []
@@ -55,7 +56,7 @@ class FakePlacement:
         if path.endswith("/allocations"):
             rows = {key: {"resources": held, "consumer_generation": 1} for key, held in self.consumers.items()}
             return {"allocations": rows}
-        return {"traits": ["COMPUTE_NODE"]} if path.endswith("/traits") else {"aggregates": []}
+        return {"traits": ["COMPUTE_NODE"]} if path.endswith("/traits") else {"aggregates": self.aggregates}
 
 
 @contextmanager

@@ -366,6 +366,15 @@ class TestReadsOfPlacement:
         [provider] = self.tree()
         assert provider.parent == self.placement.parent
 
+    def test_an_aggregate_is_seen_although_the_generation_is_the_same(self) -> None:
+        """Placement leaves the generation as it is when aggregates are set with a microversion below 1.19."""
+        self.tree()
+
+        self.placement.aggregates = ["0e7bd5a2-8aab-4a5e-9c5d-8e6fae8b2f4f"]
+
+        [provider] = self.tree()
+        assert provider.aggregates == set(self.placement.aggregates)
+
     def test_a_provider_that_is_gone_is_forgotten(self) -> None:
         self.tree()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +174,11 @@ class Setting:
         generation = self.generation(provider)
         body = {"resource_provider_generation": generation, what: value}
         self.ok("PUT", f"/resource_providers/{provider}/{what}", body)
+
+    def set_without_generation(self, provider: str, aggregates: Sequence[str]) -> None:
+        """Replace its aggregates as a client below microversion 1.19, for which Placement keeps the generation."""
+        path = f"/resource_providers/{provider}/aggregates"
+        self.transport._adapter.request(path, "PUT", json=list(aggregates), microversion="1.2")
 
     def put_below(self, provider: str, parent: str) -> None:
         """Make a root provider part of a tree."""

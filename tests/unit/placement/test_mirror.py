@@ -56,6 +56,18 @@ def test_a_moved_provider_is_detected_although_its_generation_is_the_same(world:
     assert leaf["parent"] == node  # type: ignore[index,call-overload]
 
 
+def test_an_aggregate_is_seen_that_was_set_without_the_generation(world: World) -> None:
+    """Nova's documentation of tenant isolation sets it with ``--os-placement-api-version=1.2``."""
+    node, mirror, aggregate = world.provider(), PlacementMirror(world.client), str(uuid.uuid4())
+    mirror.read(node)
+    generation = world.generation(node)
+    world.set_without_generation(node, [aggregate])
+    assert world.generation(node) == generation
+    assert mirror.read(node).leaves[f"rp.{node}"]["aggregates"] == [aggregate]  # type: ignore[index,call-overload]
+    world.set_without_generation(node, [])
+    assert mirror.read(node).leaves[f"rp.{node}"]["aggregates"] == []  # type: ignore[index,call-overload]
+
+
 def test_sharing_providers_are_read_with_their_free_amounts(world: World) -> None:
     aggregate, mirror = str(uuid.uuid4()), PlacementMirror(world.client)
     share = world.provider(
