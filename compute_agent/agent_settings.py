@@ -33,8 +33,8 @@ class AgentSettings:
     """Durations that an operator may change while the agent runs, in seconds."""
 
     heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S
-    #: The interval of full reads of Placement without a trigger, plus or minus a fifth.  Two calls of each of 10,000
-    #: agents are 17 a second.
+    #: The interval of full reads of Placement without a trigger, plus or minus a fifth.  Three calls of each of 10,000
+    #: agents are 25 a second.
     placement_poll_s: float = 1200.0
     #: A pending claim makes the agent read Placement at this age and at each multiple of it.
     claim_check_after_s: float = 15.0

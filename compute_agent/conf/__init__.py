@@ -121,8 +121,8 @@ TIMES = [
             "Time between two full reads of the node's providers and allocations in Placement, with a jitter of 20 per "
             "cent. The agent gets changes by nova-compute and by schedulers at once, reads Placement when a host "
             "aggregate changes, and when a scheduler checks a 'no valid host'. These reads only find changes that "
-            "others make directly in Placement. Each read is two calls, so 10,000 agents make 20,000 calls within this "
-            "time."
+            "others make directly in Placement. Each read is three calls, and two more for each provider below the "
+            "node: 10,000 agents make 30,000 calls within this time."
         ),
     ),
     cfg.FloatOpt(

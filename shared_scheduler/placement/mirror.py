@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Provider trees of nodes without an agent, in the form in which an agent publishes them.
 
-The generation of a provider changes with its inventories, traits and aggregates, and with each allocation, but *not*
-when an allocation is deleted.  Therefore the cached data of a provider is valid while its generation and its usages are
-unchanged: a provider without changes needs one small read instead of five.
+The generation of a provider changes with its inventories and traits, and with each allocation, but *not* when an
+allocation is deleted, and not when a client sets its aggregates with a microversion below 1.19.  Therefore the cached
+inventories and traits of a provider are valid while its generation is unchanged, and the cached allocations while its
+usages are unchanged too.  Its aggregates are always read: a provider without changes needs two small reads instead of
+four.
 """
 
 from __future__ import annotations
@@ -65,8 +67,8 @@ class PlacementMirror:
     def sweep(self) -> frozenset[str]:
         """The roots of the trees that changed since the last sweep, with one call for the whole cloud.
 
-        The first sweep returns all roots.  It detects new, deleted and moved providers, changed inventories, traits and
-        aggregates, and new allocations, but not deleted allocations.
+        The first sweep returns all roots.  It detects new, deleted and moved providers, changed inventories and traits,
+        and new allocations, but neither deleted allocations nor aggregates that were set without the generation.
         """
         swept = _seen(self._client.providers())
         with self._lock:

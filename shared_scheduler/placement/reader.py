@@ -75,11 +75,12 @@ class PlacementReader:
     def provider(self, listed: ListedProvider, known: Provider | None = None) -> Provider:
         """A provider with inventories, traits and aggregates.
 
-        Data of ``known``, the result of an earlier read, is reused if its generation is unchanged.  Name and parent
-        change without the generation; they are in the list."""
+        Inventories and traits of ``known``, the result of an earlier read, are reused if its generation is unchanged.
+        The rest changes without the generation: name and parent, which are in the list, and the aggregates, if a client
+        sets them with a microversion below 1.19."""
         uuid = listed.uuid
         if known is not None and known.generation == listed.generation:
-            return replace(known, name=listed.name, parent=listed.parent)
+            return replace(known, name=listed.name, parent=listed.parent, aggregates=self._aggregates(uuid))
         return Provider(
             uuid, listed.name, listed.parent, listed.generation,
             self.inventories(uuid), self._traits(uuid), self._aggregates(uuid),

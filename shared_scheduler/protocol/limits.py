@@ -135,7 +135,7 @@ READ_BEHIND_PAUSE_S = 5.0
 # --- storms ----------------------------------------------------------------------------------
 
 #: Reads of nodes whose agents fall silent, of one scheduler: so many at once, and then so many a second.  One
-#: takes two queries and two calls of Placement; when a broker stops, all agents fall silent together, and most are
+#: takes two queries and three calls of Placement; when a broker stops, all agents fall silent together, and most are
 #: heard again before it is the turn of their nodes.
 SILENT_READS_PER_S, SILENT_READS_BURST = 20.0, 100
 

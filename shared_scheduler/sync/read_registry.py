@@ -160,7 +160,7 @@ SOURCES = (
     ),
     Source(
         NODE, "record, instances and provider tree of one node without an agent", ReadFrom.CELL_AND_PLACEMENT,
-        ReadKey.NODE, "2 queries, 2 calls (5 a provider that changed)", None, "",
+        ReadKey.NODE, "2 queries, 3 calls (5 a provider that changed)", None, "",
         "a source that found a change; a suspect row; an agent that falls silent (the first 100 at once, others 20 a "
         "second); a message of nova-compute; a node that only its agent has named", lane=NODES,
     ),
@@ -183,7 +183,7 @@ SOURCES = (
     ),
     Source(
         SHARING, "providers that share with other trees, and what is left of them", ReadFrom.PLACEMENT, ReadKey.CLOUD,
-        "1 call, 1 a provider that shares", 30.0, "placement_poll_interval_s", lane=PLACEMENT,
+        "1 call, 2 a provider that shares (4 if it changed)", 30.0, "placement_poll_interval_s", lane=PLACEMENT,
     ),
     Source(
         AGGREGATES, "host aggregates and their metadata; messages of nova-api are faster", ReadFrom.API, ReadKey.CLOUD,

@@ -276,8 +276,8 @@ SENTENCES = {
         f"spread their answers over {publisher.SPREAD_MAX_S:.0f} s at most",
         f"{limits.SILENT_READS_BURST} at once and then {limits.SILENT_READS_PER_S:.0f} a second, so the nodes of "
         f"10,000 silent agents take {WORDS[round(10_000 / limits.SILENT_READS_PER_S / 60)]} minutes",
-        f"reads Placement every {POLL_MINUTES} minutes, with two calls: "
-        f"{round(200_000 / AGENTS.placement_poll_s, -1):.0f} calls a second for 100,000 hosts",
+        f"reads Placement every {POLL_MINUTES} minutes, with three calls: "
+        f"{round(300_000 / AGENTS.placement_poll_s, -1):.0f} calls a second for 100,000 hosts",
     ),
     "doc/source/contributor/attacks.rst": (
         f"accept {limits.HOST_KIB_PER_S / 1024:g} MiB per second of each host, after {limits.HOST_BURST_KIB / 1024:g} "
@@ -317,7 +317,7 @@ SENTENCES = {
     "doc/source/admin/tuning.rst": (
         f"or {state_sync.AUDIT_READS_PER_S:.0f} a second if there are more than "
         f"{AUDIT_S * state_sync.AUDIT_READS_PER_S:,.0f}",
-        f"make {20_000 / AGENTS.placement_poll_s:.0f} calls a second",
+        f"make {30_000 / AGENTS.placement_poll_s:.0f} calls a second",
     ),
     "doc/source/admin/rollout.rst": (f"At most {comparisons.WAITING_MAX} requests wait for their comparison",),
     "doc/source/admin/monitoring.rst": (

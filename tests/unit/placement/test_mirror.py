@@ -38,13 +38,13 @@ def test_a_node_that_placement_does_not_know_has_no_tree(world: World) -> None:
     assert (tree.leaves, tree.consumers) == ({}, {})
 
 
-def test_a_quiet_node_costs_two_small_reads(world: World) -> None:
+def test_a_quiet_node_costs_three_small_reads(world: World) -> None:
     node, mirror = world.provider(), PlacementMirror(world.client)
     world.take(str(uuid.uuid4()), {node: {"VCPU": 1}})
     before = mirror.read(node)
     world.http.calls.clear()
     assert mirror.read(node) == before
-    assert gets(world) == ["resource_providers", "usages"]
+    assert gets(world) == ["resource_providers", "aggregates", "usages"]
 
 
 def test_a_moved_provider_is_detected_although_its_generation_is_the_same(world: World) -> None:
