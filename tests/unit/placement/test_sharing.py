@@ -137,6 +137,19 @@ def test_a_numbered_group_from_a_pool_is_asked_of_the_whole_cloud(world: World, 
     assert found and found == stocks(world, query, [node])[node]
 
 
+def test_an_unnumbered_group_that_a_pool_gives_alone_beside_numbered_ones(
+    world: World, questions: PlacementQuestions
+) -> None:
+    """A flavor with ``resources1:VCPU`` and ``resources:VCPU=0`` leaves the disk in the unnumbered group."""
+    aggregate = str(uuid.uuid4())
+    node = world.provider(aggregates=(aggregate,))
+    world.provider(inventories={"DISK_GB": {"total": 100}}, traits=(SHARING_TRAIT, "STORAGE_DISK_SSD"),
+                   aggregates=(aggregate,))  # fmt: skip
+    query = "resources=DISK_GB:10&required=STORAGE_DISK_SSD&resources1=VCPU:1"
+    found = ours(questions, node, query, sharing_with(world, node))
+    assert found and found == stocks(world, query, [node])[node]
+
+
 def pool(name: str, *traits: str) -> Provider:
     return Provider(
         name, inventories={"DISK_GB": Inventory(100)}, traits=frozenset({SHARING_TRAIT, *traits}),
