@@ -10,8 +10,9 @@ Placement's answers without ``in_tree`` for this host, because:
 - a required trait must be on one of the providers that give resources, and a forbidden one on none of them;
 - a sharing provider is itself in each ``member_of``, and in none of the forbidden aggregates.
 
-A numbered group for which a sharing provider may have the resources is not divided (``needs_whole_cloud``).  Nova
-creates no such group, but the flavor of an operator may have one.
+A numbered group for which sharing providers may have all resources is not divided, and neither is the unnumbered group
+beside numbered ones (``needs_whole_cloud``): Placement refuses its traits and aggregates without its resources.  Nova
+creates no such groups, but the flavor of an operator may have them.
 """
 
 from __future__ import annotations
@@ -76,12 +77,10 @@ def divisions(query: str, sharing: Sequence[Provider]) -> Iterator[Division]:
 
 
 def needs_whole_cloud(query: str, sharing: Sequence[Provider]) -> bool:
-    """Whether a numbered group only requests classes that are shared."""
+    """Whether one of several groups, or a numbered one, only requests classes that are shared."""
     offered = {rc for one in sharing for rc in one.inventories}
-    numbered = [
-        _amounts(value) for name, value in parse_qsl(query) if name.startswith("resources") and name != "resources"
-    ]
-    return any(offered.issuperset(group) for group in numbered)
+    groups = {name: _amounts(value) for name, value in parse_qsl(query) if name.startswith("resources")}
+    return groups.keys() != {"resources"} and any(offered.issuperset(group) for group in groups.values())
 
 
 def _givers(sharing: Iterable[Provider], name: str, amount: int) -> list[Provider]:
