@@ -11,6 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from threading import Barrier
 
@@ -19,6 +20,7 @@ import requests
 
 from tests.functional.placement_races import WRITERS, Outcome, Race, Racer
 from tests.functional.private_placement import SETTINGS, PrivatePlacement
+from tools.laboratory.cloud import probes
 
 ROUNDS = 20
 
@@ -66,6 +68,27 @@ def test_a_database_that_is_restarted_is_found_again(placement: PrivatePlacement
     placement.start_one("mariadb")
     placement.take(str(uuid.uuid4()), {provider: {"VCPU": 1}})
     assert placement.used(provider) == 2
+
+
+@contextmanager
+def locked(placement: PrivatePlacement, provider: str) -> Iterator[None]:
+    """A transaction that holds the row of a provider, as one whose program was lost does."""
+    with probes.database(placement.layout, "placement") as connection, connection.cursor() as cursor:
+        connection.begin()
+        assert cursor.execute("SELECT id FROM resource_providers WHERE uuid = %s FOR UPDATE", (provider,)) == 1
+        yield
+
+
+def test_a_lock_that_lasts_is_a_conflict_before_the_client_has_gone(placement: PrivatePlacement) -> None:
+    racer, provider, consumer = Racer(placement.layout.url("placement")), placement.provider(), str(uuid.uuid4())
+    assert racer.put(str(uuid.uuid4()), [placement.provider()], None).status_code == 204  # its names are known now
+
+    with locked(placement, provider):
+        answer = racer.put(consumer, [provider], None)
+        assert answer.status_code == 409 and "placement.concurrent_update" in answer.text
+
+    assert placement.client.consumer(consumer).allocations == {} and placement.used(provider) == 0
+    assert racer.put(consumer, [provider], None).status_code == 204
 
 
 def test_a_race_that_over_commits_is_seen() -> None:
