@@ -9,7 +9,7 @@ Everything is Placement's own code, in Placement's own process, with its configu
    of their uuids (``SELECT ... FOR UPDATE``).  Because the snapshot of the transaction begins after that, the capacity
    check sees each allocation of every writer that had these providers before.
 2. Every other request, and each one in doubt (an unknown provider, a consumer that exists, a database error), is rolled
-   back and given to Placement's own handler.
+   back and given to Placement's own handler.  One that has waited for a lock in vain is answered with a conflict.
 3. Placement's own handler repeats a write that lost a race for a provider *inside* its transaction, where it checks
    capacity against an old snapshot: that is why racing writers over-commit a provider.  Here, and for
    ``POST /reshaper``, it tries once, and the repetition is outside of the transaction.
@@ -30,6 +30,7 @@ transaction        the transaction of the write path
 statements         its SQL, over Placement's tables
 cached_ids         ids of rows that do not change
 kept_connections   connections that are kept between transactions
+lock_waits         how long this Placement waits for the lock of a row
 conflict_retry     repeats Placement's own handler after a lost race for a provider
 known_schema       the database schemas that the write path knows
 =================  =================================================================================

@@ -9,11 +9,11 @@ import webob
 from oslo_config import cfg
 from oslo_db import exception as db_exception
 from oslo_log import log as logging
-from placement import db_api, exception, handler, util
+from placement import db_api, errors, exception, handler, util
 from placement.handlers import allocation, reshaper
 from placement.policies import allocation as policies
 
-from shared_scheduler.placement_app import known_schema
+from shared_scheduler.placement_app import known_schema, lock_waits
 from shared_scheduler.placement_app.cached_ids import Ids
 from shared_scheduler.placement_app.conflict_retry import ConflictRetry, attempt_once
 from shared_scheduler.placement_app.kept_connections import KeptConnections
@@ -65,15 +65,23 @@ class WritePath:
             _run(write, self._connections)
         except exception.InvalidInventory as error:
             return _refused(error)
+        except lock_waits.LockWaitError as error:
+            request.environ[util.ENV_ERROR_CODE] = errors.CONCURRENT_UPDATE
+            return _refused(error)
         return _written()
 
 
 def _run(write: NewConsumersWrite, connections: KeptConnections) -> None:
-    """In a transaction, and again after a deadlock, which ended it without an effect."""
+    """In a transaction, and again after a deadlock, which ended it without an effect.
+
+    :raises LockWaitError: when it waited for a lock in vain; it would wait again, here and in Placement's own handler
+    """
     for left in reversed(range(1 + DEADLOCK_RETRIES)):
         try:
             return connections.transaction(write.run)
-        except db_exception.DBDeadlock:
+        except db_exception.DBDeadlock as error:
+            if lock_waits.is_timeout(error):
+                raise lock_waits.LockWaitError from error
             if not left:
                 raise
 
@@ -86,7 +94,7 @@ def _written() -> webob.Response:
     return response
 
 
-def _refused(error: exception.InvalidInventory) -> webob.exc.HTTPConflict:
+def _refused(error: exception.InvalidInventory | lock_waits.LockWaitError) -> webob.exc.HTTPConflict:
     """The words of ``placement/handlers/allocation.py``."""
     LOG.warning("Allocations refused: %s", error)
     conflict = webob.exc.HTTPConflict(f"Unable to allocate inventory: {error}")
@@ -110,6 +118,7 @@ class WritesHandler(handler.PlacementHandler):
                 "writes. Deploy placement.wsgi, or a release of shared_scheduler for this Placement.", unknown,
             )  # fmt: skip
             return
+        lock_waits.limit(db_api.get_placement_engine())
         self._map = handler.make_map(_routes(self.config))
         self.announces = True
 

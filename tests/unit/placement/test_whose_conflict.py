@@ -13,9 +13,11 @@ from placement.objects import consumer as consumers
 from placement.objects import project, user
 
 from shared_scheduler.core.events import WriteCode
+from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.connection import Reply, UnreachableError
 from shared_scheduler.placement.consumer_conflicts import ORPHAN_AFTER_S
+from shared_scheduler.placement_app.lock_waits import LOCK_WAIT_S
 from tests.unit.placement.real_placement import Clock, World, carried_out, raced
 from tests.unit.placement.test_allocation_writer import intent, overcommit
 
@@ -147,6 +149,21 @@ def test_a_contended_provider_is_given_up_after_a_bounded_number_of_attempts(
     world.http.every_write = lost
     assert allocation_writer.write(intent(node)).code is WriteCode.PROVIDER_CONFLICT
     assert ORPHAN_AFTER_S <= clock.now - began_s < 2 * ORPHAN_AFTER_S
+
+
+def test_a_provider_that_a_lost_transaction_locks_is_no_conflict_of_the_consumer(
+    world: World, allocation_writer: AllocationWriter, clock: Clock
+) -> None:
+    """Its generation does not change meanwhile."""
+    deadline_s = clock.now + SchedulerSettings().written_within_s
+
+    def locked(method: str, path: str, carry_out: Callable[[], requests.Response]) -> requests.Response:
+        clock.now += LOCK_WAIT_S
+        return raced(method, path, carry_out)
+
+    world.http.every_write = locked
+    effect = intent(world.provider(), deadline_s=deadline_s)
+    assert allocation_writer.write(effect).code is WriteCode.PROVIDER_CONFLICT
 
 
 def test_a_race_that_ends_when_patience_does_is_won(
