@@ -219,3 +219,34 @@ def yields_to(node: str, driver: SchedulerDriver, effects: list[ef.Effect]) -> l
     delete = only(ef.DeleteAllocation, driver.give(stands(only(ef.AskGroup, effects), node)))
     driver.deleted(delete)
     return driver.wait(YIELD_PAUSE_S)
+
+
+def test_a_delete_that_nobody_answers_is_sent_again() -> None:
+    # given a delete that the writer has lost
+    driver = SchedulerDriver().with_agents("node-1")
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
+    lost = only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))
+    # when a long time has gone
+    effects = driver.wait(3600.0)
+    # then it is sent again, long after the time in which its request alone may place the server, and its answer counts
+    again, *_ = of_kind(ef.DeleteAllocation, effects)
+    assert (again.claim_id, again.written) == (lost.claim_id, lost.written) and again.sole_until_s < driver.now
+    assert releases_in(driver.deleted(again)) == [write.claim_id]
+    assert driver.wait(3600.0) == []
+    driver.idle()
+
+
+def test_two_answers_to_a_delete_that_was_sent_again_are_one() -> None:
+    # given a delete that was sent again, because it waited for long
+    driver = SchedulerDriver().with_agents("node-1")
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
+    only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))
+    again, *_ = of_kind(ef.DeleteAllocation, driver.wait(3600.0))
+    # when both are answered, the second one while the pause of the first one lasts
+    driver.deleted(again, gone=False)
+    driver.wait(0.1)
+    driver.deleted(again, gone=False)
+    # then one delete follows
+    (last,) = of_kind(ef.DeleteAllocation, driver.wait(60.0))
+    driver.deleted(last)
+    driver.idle()

@@ -13,7 +13,7 @@ import pytest
 from nova.db.main import models
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
-from shared_scheduler.core.events import AllocationWritten, ServicesRead, WriteCode
+from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, ServicesRead, WriteCode
 from shared_scheduler.sync import service_checks
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.read_registry import COUNTERS
@@ -265,6 +265,56 @@ def test_a_mistake_does_not_end_the_thread(cloud: Cloud, monkeypatch: pytest.Mon
     second = cloud.write("cmp-1", "claim-2")
     cloud.checks.stop()
     assert cloud.placement.given == [first, second]
+
+
+def test_a_thread_that_cannot_be_started_loses_no_write(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a process that may start no further thread
+    def refused(thread: threading.Thread) -> None:
+        if thread.name.startswith("service-checks-"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    start = threading.Thread.start
+    with monkeypatch.context() as limit:
+        limit.setattr(threading.Thread, "start", refused)
+        # when a claim is cast, and a write and a delete come
+        cloud.checks.expect("claim-0", cloud.nova.cell_uuid, "cmp-1")
+        works: list[Any] = [cloud.write("cmp-1"), DeleteAllocation("claim-2", "server of claim-2", {}, "req-1")]
+        cloud.checks.submit(works[1])
+        cloud.checks.start()
+        until_s = time.monotonic() + WAIT_S / 6
+        while len(cloud.placement.given) < len(works) and time.monotonic() < until_s:
+            time.sleep(0.01)
+    # then both are passed on, by the result of the last poll
+    assert cloud.placement.given == works
+    # and the cell is checked again when that is possible
+    cloud.nova.change(models.Service, "cmp-2", disabled=True)
+    cloud.write("cmp-2", "claim-3")
+    cloud.checks.stop()
+    assert cloud.refused() == [("claim-3", WriteCode.HOST_CHANGED)]
+
+
+def test_what_cannot_be_passed_on_is_answered(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a writer that fails on one write and on one delete
+    def broken(work: Any) -> None:
+        if work.claim_id in ("claim-1", "claim-2"):
+            raise RuntimeError("a bug")
+        take(work)
+
+    take = cloud.placement.submit
+    monkeypatch.setattr(cloud.placement, "submit", broken)
+    # when they come with others
+    cloud.write("cmp-1", "claim-1")
+    cloud.checks.submit(DeleteAllocation("claim-2", "server of claim-2", {}, "req-1"))
+    others: list[Any] = [cloud.write("cmp-1", "claim-3"), DeleteAllocation("claim-4", "server", {}, "req-1")]
+    cloud.checks.submit(others[1])
+    cloud.run()
+    # then they are answered, and the others are passed on
+    assert cloud.placement.given == others
+    assert cloud.refused() == [("claim-1", WriteCode.UNREACHABLE)]
+    assert [(one.claim_id, one.gone) for one in cloud.site.heard if isinstance(one, AllocationDeleted)] == [
+        ("claim-2", False)
+    ]
 
 
 def test_a_cell_that_had_nothing_to_check_for_a_minute_is_checked_again(
