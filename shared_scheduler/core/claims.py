@@ -55,6 +55,7 @@ DELETING   another writer has changed it, and Nova  DELETING     report LEFT_ALO
 DELETING   not deleted                              DELETING     delete again after a pause, without a limit;
                                                                  after some attempts report ABANDONED to the
                                                                  request
+DELETING   no answer to a delete for a long time    DELETING     delete again; the writer has lost it
 DELETING   another delete is due, and a later       DELETING     wait until that has ended
            claim of the server on the node is
            under way
@@ -212,6 +213,9 @@ CONFLICTS = frozenset({WriteCode.PROVIDER_CONFLICT, WriteCode.CONSUMER_CONFLICT}
 DELETE_PAUSE_MAX_S = 30.0
 #: a write without an answer this long after its deadline is treated as lost
 WRITE_GRACE_S = 30.0
+#: a delete without an answer this long after the deadline of its request is treated as lost: it has no deadline, and
+#: may wait behind many others, so it is long; by then each delete asks Nova whether the server needs what it deletes
+DELETE_GRACE_S = 600.0
 #: by then nova-conductor has noted the cell of a server, after an answer at the deadline of the request
 MAPPED_WITHIN_S = 10.0
 #: a timer that rings so much too late shows that the process stood still
@@ -790,6 +794,7 @@ class Claims:
         claim.deletes += 1
         self._timers.cancel(("delete", claim.claim_id))
         intent = claim.intent
+        self._timers.set(("deleting", claim.claim_id), max(step.now, intent.deadline_s) + DELETE_GRACE_S)
         sole_until_s = self._sole_until_s(claim)
         step.emit(
             DeleteAllocation(
@@ -814,6 +819,7 @@ class Claims:
         claim = self._open.get(event.claim_id)
         if claim is None or claim.state != ClaimState.DELETING:
             return
+        self._timers.cancel(("deleting", claim.claim_id))
         if event.gone and claim.outrun:
             self._delete_again(step, claim)
             return
@@ -848,7 +854,7 @@ class Claims:
             step.report(ClaimEnded(claim, ending))
 
     def on_delete_timer(self, step: Step, claim_id: str) -> None:
-        """Try the delete again."""
+        """Try the delete again: the pause after the last attempt is over, or that was never answered."""
         self._delete_again(step, self._open[claim_id])
 
     def _delete_again(self, step: Step, claim: OpenClaim) -> None:

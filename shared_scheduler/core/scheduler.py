@@ -141,6 +141,7 @@ class SchedulerCore:
             "write": self.claims.on_write_timer,
             "repeat": self.claims.on_repeat_timer,
             "delete": self.claims.on_delete_timer,
+            "deleting": self.claims.on_delete_timer,
             "unreported": self.confirmed_claims.on_timer,
             "request": self.requests.on_timer,
             "alternates": self.requests.on_alternates_timer,

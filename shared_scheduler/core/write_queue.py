@@ -287,6 +287,10 @@ def job_of(work: Work, now: float, guards_capacity: bool = False) -> Job[Work]:
     return Job(work.consumer, frozenset(work.allocations), alone, work, now, work.asked_s, work.deadline_s)
 
 
+#: why an effect was not carried out after an unexpected error
+INTERNAL_ERROR = "internal error, see the log of the scheduler"
+
+
 def not_carried_out(work: Work, code: WriteCode, why: str) -> AllocationWritten | AllocationDeleted:
     """The answer to an effect that was not carried out, or whose result is not known; ``code`` is that of a write."""
     if isinstance(work, DeleteAllocation):

@@ -25,7 +25,16 @@ from typing import Any
 from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.core.write_pace import DELETERS, MAX_WAITING, SPARE_WRITERS, WRITERS, WritePace
-from shared_scheduler.core.write_queue import Batch, Job, Work, WriteQueue, halves, job_of, not_carried_out
+from shared_scheduler.core.write_queue import (
+    INTERNAL_ERROR,
+    Batch,
+    Job,
+    Work,
+    WriteQueue,
+    halves,
+    job_of,
+    not_carried_out,
+)
 from shared_scheduler.placement.allocation_writer import AllocationWriter, first_write
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import Meaning, Reply
@@ -186,7 +195,7 @@ class BatchWriter:
             self._settle(batch)
         except Exception:
             LOG.exception("a write to Placement failed with an unexpected error")
-            self._give_up(batch, "internal error, see the log of the scheduler")
+            self._give_up(batch, INTERNAL_ERROR)
         finally:
             with self._changed:
                 self._carrying_out -= self._is_writer

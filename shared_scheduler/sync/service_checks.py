@@ -26,11 +26,12 @@ from cachetools import FIFOCache
 from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.core.write_pace import MAX_WAITING
-from shared_scheduler.core.write_queue import Work, Writer, not_carried_out
+from shared_scheduler.core.write_queue import INTERNAL_ERROR, Work, Writer, not_carried_out
 from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.read_registry import SELECTED
 from shared_scheduler.sync.revalidator import Revalidator
+from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -125,6 +126,7 @@ class ServiceChecks:
         self._stopping = False
         self._cells: dict[str, CellChecks] = {}
         self._expected: FIFOCache[str, Check] = FIFOCache(EXPECTED_MAX)  # by claim
+        self._log = RateLimitedLog(LOG)
         self._thread = threading.Thread(target=self._work, name="service-checks", daemon=True)
 
     def start(self) -> None:
@@ -143,16 +145,29 @@ class ServiceChecks:
         return self._expected[claim_id].done.wait(within_s)
 
     def _begin(self, cell: str, host: str) -> Check:
+        checks = self._checks_of(cell)
+        if checks is not None:
+            return checks.begin(host)
+        check = Check(host)
+        check.done.set()
+        return check
+
+    def _checks_of(self, cell: str) -> CellChecks | None:
+        """None: the cell was removed or disabled, or its thread cannot be started; the next check tries again."""
         reads, checks = self._fleet.cells.get(cell), self._cells.get(cell)
-        if reads is None:  # it was removed or disabled
-            check = Check(host)
-            check.done.set()
-            return check
-        if checks is None or checks.reads is not reads:
-            if checks is not None:
-                checks.stop()
-            checks = self._cells[cell] = CellChecks(reads, self._revalidator)
-        return checks.begin(host)
+        if reads is None:
+            return None
+        if checks is not None:
+            if checks.reads is reads:
+                return checks
+            checks.stop()
+        try:
+            self._cells[cell] = CellChecks(reads, self._revalidator)
+        except RuntimeError as error:  # "can't start new thread"
+            text = "%s: services of selected hosts are not read again before writes: %s"
+            self._log.write(logging.WARNING, cell, text, reads.database.cell.name or cell, error)
+            return None
+        return self._cells[cell]
 
     def submit(self, work: Work) -> None:
         """Queue an effect; never blocks.  A write beyond the bound fails at once; a delete, of which each claim has at
@@ -197,7 +212,7 @@ class ServiceChecks:
         while works := self._take():
             try:
                 self._pass_on(works)
-            except Exception:  # a bug must not end the thread; the core ends writes without an answer
+            except Exception:  # a bug must not end the thread; the core ends or repeats what is not answered
                 LOG.exception("%d writes were not passed on", len(works))
 
     def _take(self) -> Sequence[Work]:
@@ -213,11 +228,18 @@ class ServiceChecks:
     def _pass_on(self, works: Sequence[Work]) -> None:
         self._wait_for(works)
         for work in works:
-            if isinstance(work, DeleteAllocation) or self._accepts_servers(work):
-                self._writer.submit(work)
-            else:
-                text = f"the nova-compute service of {work.service_host} was disabled, forced down or lost"
-                self._answer(not_carried_out(work, WriteCode.HOST_CHANGED, text))
+            try:
+                self._pass_one_on(work)
+            except Exception:  # a bug must not lose it, and those behind it
+                LOG.exception("%s: an allocation was neither written nor deleted", work.request_id)
+                self._answer(not_carried_out(work, WriteCode.UNREACHABLE, INTERNAL_ERROR))
+
+    def _pass_one_on(self, work: Work) -> None:
+        if isinstance(work, DeleteAllocation) or self._accepts_servers(work):
+            self._writer.submit(work)
+        else:
+            text = f"the nova-compute service of {work.service_host} was disabled, forced down or lost"
+            self._answer(not_carried_out(work, WriteCode.HOST_CHANGED, text))
 
     def _wait_for(self, works: Sequence[Work]) -> None:
         """Wait for the checks of these writes; those of different cells, and those that share a read, end together."""
