@@ -40,6 +40,14 @@ class Driver:
     def node_is_available(self, nodename: str) -> bool:
         return nodename == HOST
 
+    def get_available_resource(self, nodename: str) -> dict[str, Any]:
+        """What the hypervisor knows, which is nothing of Nova's instances."""
+        return {
+            "hypervisor_hostname": nodename, "uuid": NODE, "hypervisor_type": "fake", "hypervisor_version": 1,
+            "vcpus": 4, "vcpus_used": 0, "memory_mb": 8192, "memory_mb_used": 0, "local_gb": 100, "local_gb_used": 0,
+            "numa_topology": None, "cpu_info": "{}", "supported_instances": [("x86_64", "kvm", "hvm")],
+        }  # fmt: skip
+
     def cleanup_host(self, host: str) -> None:
         """nova-compute ends."""
 
@@ -97,6 +105,7 @@ class Tracker(ResourceTracker):  # type: ignore[misc]
         self.placement = Placement()
         self.service_disabled = False
         super().__init__(HOST, Driver(), reportclient=SchedulerReportClient(adapter=self.placement))
+        self.service_ref = objects.Service(id=1)
 
     def _update_to_placement(self, context: Any, compute_node: Any, startup: bool = False) -> None:
         if self.fail_update:

@@ -17,8 +17,10 @@ import nova.conf
 import pytest
 from nova import exception, objects
 from nova.compute import vm_states
+from nova.compute.resource_tracker import ResourceTracker
 from nova.pci.manager import PciDevTracker
 from nova.scheduler.client.report import SchedulerReportClient
+from oslo_messaging import MessagingTimeout
 
 from compute_agent.conf import register_opts
 from compute_agent.events import Member
@@ -481,6 +483,38 @@ class TestNovaIsLeftAlone:
         tracker.update_available_resource(CONTEXT, HOST)
         told = listener.next(NodeReported, after=2)
         assert told.ready and told.complete
+
+    def test_an_audit_that_fails_half_way_empties_no_report(
+        self, tracker: Tracker, hooks: Hooks, listener: Listener, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # given an instance, and an audit in which nova-conductor does not answer after Nova has emptied its numbers
+        def times_out(*_args: object, **_kwargs: object) -> None:
+            raise MessagingTimeout("nova-conductor does not answer")
+
+        tracker.instance_claim(CONTEXT, guest(tracker, "vm-1", vcpus=2), HOST, {})
+        devices = Devices({"vendor_id": "8086", "product_id": "1515", "numa_node": 0, "count": 2})
+        monkeypatch.setattr(tracker, "pci_tracker", devices)
+        monkeypatch.setattr(objects.InstanceList, "get_by_host_and_node", times_out)
+        audit = hooks.hooked("update_available_resource", partial(ResourceTracker.update_available_resource, tracker))
+        with pytest.raises(MessagingTimeout):
+            audit(CONTEXT, HOST)
+        assert not tracker.stats[HOST].states
+        # when nova-compute saves its devices, and claims, before its next audit
+        tracker._update(CONTEXT, tracker.compute_nodes[HOST])
+        monkeypatch.setattr(tracker, "pci_tracker", None)
+        tracker.instance_claim(CONTEXT, guest(tracker, "vm-2"), HOST, {})
+        tracker.build_failed(HOST)  # tells something, so that the silence before it is known
+        # then what was known before the audit stays
+        listener.wait(lambda: "stats.failed_builds" in listener.of(NodeReported)[-1].leaves)
+        told = listener.of(NodeReported)
+        assert [one.members for one in told[1:]] == [{"vm-1": Member()}, {}]
+        assert [one.ready for one in told] == [True] * 3
+        assert told[-1].leaves == {"stats.failed_builds": 1}
+        # and the next audit shows what there is
+        tracker.update_available_resource(CONTEXT, HOST)
+        tracker.instance_claim(CONTEXT, guest(tracker, "vm-3"), HOST, {})
+        listener.wait(lambda: "vm-3" in listener.of(NodeReported)[-1].members)
+        assert "vm-1" in listener.of(NodeReported)[3].members
 
     def test_a_full_queue_keeps_that_a_provider_tree_was_written(
         self, tracker: Tracker, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
