@@ -12,6 +12,8 @@ hooked                             when it reads                                
 _update                            before the original: memory is current, the writes      held
                                    to Placement and the database follow
 update_available_resource          marks ``_update`` calls below it as audits              taken inside
+_copy_resources                    before: an audit empties the numbers of the node until  held
+                                   its ``_update``
 _update_to_placement               after success: is the provider tree a new one, or was   held
                                    the one of before not written completely?  Nova
                                    sets all traits below it, also old ones
@@ -27,6 +29,11 @@ instance_claim                     after: the build of the instance begins in th
 abort_instance_claim               before: the build of the instance has failed, and why   maybe
 build_failed, build_succeeded      after: ``failed_builds``, and the end of the build      not held
 =================================  ======================================================  ==========
+
+An audit that fails.  Nova empties the numbers of a node, reads its instances from nova-conductor, and counts them.  If
+nova-conductor does not answer, the numbers stay empty until the next audit, and what is claimed meanwhile is counted on
+top of nothing.  Therefore the numbers of before are the ones that are reported until an audit has counted again: what
+nova-compute claims meanwhile is pending in the agent, and what it frees is free a minute later.
 
 The end of a build.  nova-compute claims, builds and calls ``build_succeeded`` in one thread, which therefore tells the
 instance.  When a build fails, Nova leaves the context of the claim by an exception, so ``abort_instance_claim`` runs
@@ -65,6 +72,7 @@ SET_TRAITS = "set_traits_for_provider"
 METHODS = (
     "_update",
     "update_available_resource",
+    "_copy_resources",
     "_update_to_placement",
     "_update_usage_from_instance",
     "_drop_move_claim",
@@ -116,6 +124,7 @@ class Hooks:
         self._node_of: dict[str, str] = {}  # nodename -> uuid
         self._trees: dict[str, bytes] = {}
         self._audits = threading.local()
+        self._emptied: set[str] = set()  # nodenames whose instances an audit has not counted yet, or never will
         self._updates = threading.local()  # running: the thread writes a provider tree to Placement
         self._builds = threading.local()  # consumer: the instance that the thread builds
         self._log = RateLimitedLog(LOG)
@@ -142,6 +151,8 @@ class Hooks:
                 return self.wrapped(original, before=self._updating)
             case "update_available_resource":
                 return self.wrapped(original, before=self._audit_begins, always=self._audit_ends)
+            case "_copy_resources":
+                return self.wrapped(original, before=self._audit_empties)
             case "_update_to_placement":
                 done, failed = self._placement_written, self._placement_not_written
                 return self.wrapped(original, self._update_begins, done, failed, self._update_ends)
@@ -203,10 +214,15 @@ class Hooks:
     def _audit_ends(self, *_args: Any, **_kwargs: Any) -> None:
         self._audits.running = False
 
+    def _audit_empties(self, _compute_node: Any, resources: Mapping[str, Any], *_args: Any, **_kwargs: Any) -> None:
+        self._emptied.add(resources["hypervisor_hostname"])
+
     def _updating(self, _context: Any, compute_node: Any, *_args: Any, **_kwargs: Any) -> None:
         nodename = compute_node.hypervisor_hostname
         if nodename not in self._tracker.compute_nodes:
             return  # the record is being moved from another host; the audit follows
+        if self._is_audit:
+            self._emptied.discard(nodename)
         self._hook_pci_tracker()
         self._hook_report_client()
         self._read(nodename)
@@ -228,7 +244,9 @@ class Hooks:
         compute_node = self._tracker.compute_nodes[nodename]
         with self.sink.lock:
             snapshot = self._snapshot(nodename, str(compute_node.uuid))
-            ready = snapshot.ready or getattr(self._audits, "running", False)
+            if self._keeps(nodename, snapshot):
+                return
+            ready = snapshot.ready or self._is_audit
             try:
                 leaves, members = self._reader.leaves(nodename), self._reader.members(nodename)
             except Exception:
@@ -236,11 +254,20 @@ class Hooks:
                 raise
             self._report(snapshot, leaves, members, ready)
 
+    @property
+    def _is_audit(self) -> bool:
+        """Whether this thread audits."""
+        return bool(getattr(self._audits, "running", False))
+
+    def _keeps(self, nodename: str, snapshot: NodeSnapshot) -> bool:
+        """Whether the last report is right, and the numbers of the node are not."""
+        return nodename in self._emptied and snapshot.ready
+
     def _pci_saved(self, *_args: Any, **_kwargs: Any) -> None:
         with self.sink.lock:
             for nodename, node in self._node_of.items():
-                if nodename in self._tracker.compute_nodes:
-                    snapshot = self._snapshots[node]
+                snapshot = self._snapshots[node]
+                if nodename in self._tracker.compute_nodes and not self._keeps(nodename, snapshot):
                     kept = {key: one for key, one in snapshot.leaves.items() if not is_topology(key)}
                     leaves = kept | self._reader.topology(nodename)
                     self._report(snapshot, leaves, snapshot.members, snapshot.ready)
@@ -328,6 +355,7 @@ class Hooks:
 
     def _node_removed(self, nodename: str, *_args: Any, **_kwargs: Any) -> None:
         with self.sink.lock:
+            self._emptied.discard(nodename)
             node = self._node_of.pop(nodename, None)
             if node is not None:
                 del self._snapshots[node]

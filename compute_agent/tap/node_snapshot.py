@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the state of a resource tracker as leaves and members, and finds the changes since the last report.
 
-It is read only while Nova's own lock is held, because during each audit the numbers are zero for a time.
+It is read only while Nova's own lock is held, because during each audit the numbers are zero for a time, and not after
+an audit that has failed meanwhile (``hooks.py``).
 """
 
 from __future__ import annotations
