@@ -37,6 +37,8 @@ from tests.unit.compute_agent.real_tracker import CONTEXT, Devices, Tracker, gue
 
 WAIT_S = 60.0
 GUEST = "0f7d1b9e-3c53-4ad5-a5a0-4d6c8a3c1f11"
+#: another node of the same host
+SECOND = "4d6ad7b1-6b1c-4f5d-8f5f-000000000002"
 LIMITS: dict[str, Any] = {}
 
 
@@ -391,6 +393,28 @@ def test_a_report_that_did_not_fit_is_sent_when_there_is_room(
         return bool(scheduler.leaf("cn.vcpus_used") == 2)
 
     eventually(is_told_at_an_audit)
+
+
+def test_a_removed_node_leaves_although_that_did_not_fit(
+    held_up: tuple[Compute, Any, threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a nova-compute with two nodes
+    compute, tracker, free = held_up
+    tracker.compute_nodes["second"] = record(SECOND, "second")
+    tracker._update(CONTEXT, tracker.compute_nodes["second"])
+    # when one of them goes to another nova-compute, while the inbox of the agent is full
+    with monkeypatch.context() as full:
+        full.setattr(agent_module, "INBOX_MAX", 0)
+        full.setattr(agent_module, "RESERVE_MAX", 0)
+        tracker.remove_node("second")
+    free.set()
+    # then the agent hears of it with the next audit of the other one
+    [sink] = compute.agents.sinks.values()
+    assert sink.agent is not None
+    cores = sink.agent.cores
+    eventually(lambda: SECOND in cores)
+    tracker._update(CONTEXT, tracker.compute_nodes[HOST])
+    eventually(lambda: list(cores) == [NODE])
 
 
 def test_a_mistake_that_is_made_at_each_update_is_logged_once_within_a_while(

@@ -534,6 +534,33 @@ class TestNovaIsLeftAlone:
         assert queued.count(TreeWritten(NODE)) == 1
         assert len(queued) <= 4
 
+    def test_a_full_queue_keeps_that_a_node_is_gone(
+        self, tracker: Tracker, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # given a nova-compute with two nodes, and an agent that reads nothing for a time
+        tracker.compute_nodes["second"] = record(SECOND, "second")
+        tracker._update(CONTEXT, tracker.compute_nodes["second"])
+        monkeypatch.setattr(channel_module, "QUEUE_MAX_MESSAGES", 5)
+        channel_of(hooks)._peer = object()  # type: ignore[assignment]  # connected, and never read from
+        with hooks.sink.lock:
+            # when one of them is removed, and more happens than the queue holds, several times
+            tracker.remove_node("second")
+            for index in range(20):
+                tracker.instance_claim(CONTEXT, guest(tracker, f"vm-{index}", vcpus=0), HOST, {})
+            once = list(channel_of(hooks)._queue)
+            # and it comes back
+            tracker.compute_nodes["second"] = record(SECOND, "second")
+            tracker._update(CONTEXT, tracker.compute_nodes["second"])
+            for index in range(20, 40):
+                tracker.instance_claim(CONTEXT, guest(tracker, f"vm-{index}", vcpus=0), HOST, {})
+            again = list(channel_of(hooks)._queue)
+            channel_of(hooks)._peer = None
+        # then the agent is told that it is gone, before what there is now
+        assert once.count(NodeGone(SECOND)) == again.count(NodeGone(SECOND)) == 1
+        nodes = [one.node for one in again if isinstance(one, NodeGone | NodeReported)]
+        assert nodes.index(SECOND) == again.index(NodeGone(SECOND)) and nodes.count(SECOND) == 2
+        assert len(once) <= 5 and len(again) <= 5
+
     def test_without_an_agent_nothing_piles_up(self, tracker: Tracker, hooks: Hooks) -> None:
         for index in range(50):
             tracker.instance_claim(CONTEXT, guest(tracker, f"vm-{index}"), HOST, {})
