@@ -8,7 +8,8 @@ The agent is created when the tracker reports for the first time, so that it run
 fork.  It ends with the driver's ``cleanup_host``, the last step of nova-compute's manager, so that it sends Leave to
 the schedulers before the process ends.  If the tracker reports again, a new agent is created in a newer epoch.
 
-No hook waits for the agent.  If a report does not fit into its inbox, the next report is complete.
+No hook waits for the agent.  If a report does not fit into its inbox, the next report is complete; that a node is gone
+is told again before the next report.
 """
 
 from __future__ import annotations

@@ -108,7 +108,8 @@ class Sink(Protocol):
     def put(self, message: TapMessage) -> None:
         """Take a message.  Called with ``lock`` held, by threads of nova-compute, which must not wait.
 
-        :raises Exception: when it cannot be taken; the next report of the node is then complete
+        :raises Exception: when it cannot be taken; the next report of the node is then complete, and that a node is
+            gone is put again before it
         """
 
 
@@ -122,6 +123,7 @@ class Hooks:
         self._reader = TrackerReader(tracker)
         self._snapshots: dict[str, NodeSnapshot] = {}
         self._node_of: dict[str, str] = {}  # nodename -> uuid
+        self._gone: list[str] = []  # nodes of which the sink has not taken yet that they are gone
         self._trees: dict[str, bytes] = {}
         self._audits = threading.local()
         self._emptied: set[str] = set()  # nodenames whose instances an audit has not counted yet, or never will
@@ -360,7 +362,8 @@ class Hooks:
             if node is not None:
                 del self._snapshots[node]
                 self._trees.pop(node, None)
-                self.sink.put(NodeGone(node))
+                self._gone.append(node)
+            self._report_gone()
 
     # -- sending --------------------------------------------------------------------------------------
 
@@ -369,6 +372,7 @@ class Hooks:
         return self._snapshots.setdefault(node, NodeSnapshot(node))
 
     def _report(self, snapshot: NodeSnapshot, leaves: dict[str, Leaf], members: dict[str, Member], ready: bool) -> None:
+        self._report_gone()
         if self.sink.needs_everything:
             snapshot.told = False
         changed = snapshot.update(leaves, members, ready)
@@ -379,6 +383,11 @@ class Hooks:
         except Exception:
             snapshot.told = False
             raise
+
+    def _report_gone(self) -> None:
+        while self._gone:
+            self.sink.put(NodeGone(self._gone[0]))
+            del self._gone[0]
 
     def _put(self, message: TapMessage) -> None:
         with self.sink.lock:

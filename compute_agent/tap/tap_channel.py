@@ -3,8 +3,8 @@
 
 A thread that holds Nova's lock only appends to the queue.  The sending thread sends.  A peer that does not read for
 ``PEER_STUCK_S`` is disconnected; it connects again and gets complete reports.  When the queue is full, it is emptied
-and filled with complete reports, and with the nodes whose provider trees were written: memory stays bounded, and the
-state of no node is lost.
+and filled with the nodes that are gone, with complete reports, and with the nodes whose provider trees were written:
+memory stays bounded, and the state of no node is lost.
 
 =============  ===============================  ==================================================
 state          event                            next
@@ -15,8 +15,8 @@ ALONE          a message                        ALONE: dropped, because the snap
                                                 an agent that connects reads the provider trees
 ALONE          somebody has removed the socket  ALONE: bound again
 TELLING        a message                        TELLING: queued
-TELLING        the queue is full                TELLING: queue emptied; complete reports and
-                                                written trees queued
+TELLING        the queue is full                TELLING: queue emptied; gone nodes, complete reports
+                                                and written trees queued
 TELLING        another peer connects            TELLING: the other peer gets Busy
 TELLING        the peer closes, fails, hangs    ALONE
 =============  ===============================  ==================================================
@@ -36,7 +36,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from compute_agent.tap_wire import Busy, TapMessage, TreeWritten, frames
+from compute_agent.tap_wire import Busy, NodeGone, TapMessage, TreeWritten, frames
 from shared_scheduler.transport.unix_sockets import remove_socket
 
 LOG = logging.getLogger(__name__)
@@ -77,9 +77,7 @@ class TapChannel:
         if self._peer is None:
             return
         if len(self._queue) >= QUEUE_MAX_MESSAGES:
-            written = dict.fromkeys(one for one in (*self._queue, message) if isinstance(one, TreeWritten))
-            self._report_everything()
-            self._queue.extend(written)  # no report contains the provider trees
+            self._shorten(message)
         else:
             self._queue.append(message)
         self._wake()
@@ -90,6 +88,14 @@ class TapChannel:
             return
         self._thread_of_pid = os.getpid()
         threading.Thread(target=self._run, name="compute-agent-tap", daemon=True).start()
+
+    def _shorten(self, message: TapMessage) -> None:
+        """Replace what waits, and the message, by complete reports and what no report contains."""
+        waiting = (*self._queue, message)
+        self._report_everything()
+        gone = dict.fromkeys(one for one in waiting if isinstance(one, NodeGone))
+        self._queue.extendleft(gone)  # before the reports: a node may have come back
+        self._queue.extend(dict.fromkeys(one for one in waiting if isinstance(one, TreeWritten)))
 
     def _report_everything(self) -> None:
         self._queue.clear()
