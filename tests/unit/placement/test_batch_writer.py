@@ -454,6 +454,53 @@ def test_writes_that_wait_until_they_are_sent_again_leave_a_writer_for_others(wo
     batches.writer.stop()
 
 
+def test_a_spare_writer_that_cannot_be_started_changes_neither_the_write_nor_the_bound_of_writers(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, effects = Batches(world), [intent(world.provider(), serialise=True) for _ in range(6)]
+
+    def write_after_a_wait(effect: WriteAllocation) -> WriteCode:
+        world.http.faults = [raced]
+        one.writer.submit(effect)
+        (code,) = one.codes(effect)
+        return code
+
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError(f"can't start new thread {thread.name}")
+
+    with monkeypatch.context() as limit:
+        # given a process that may start no further thread
+        limit.setattr(threading.Thread, "start", refused)
+        # when writes have to wait until they are sent again, then they are, and said once is enough
+        assert [write_after_a_wait(effect) for effect in effects[:3]] == [W] * 3
+    assert caplog.text.count("can't start new thread") == 1
+    # and once there is a spare writer, there is still one call at once, as none of them waits
+    assert write_after_a_wait(effects[3]) == W
+    assert concurrent_calls(world, effects[4:], one) == 1
+    one.writer.stop(drain_s=5.0)
+
+
+def concurrent_calls(world: World, effects: Sequence[WriteAllocation], batches: Batches) -> int:
+    """The maximum number of calls at once, while these are written."""
+    lock, under_way, most = threading.Lock(), 0, 0
+
+    def count(_method: str, _url: str, go: Callable[[], Any]) -> Any:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        time.sleep(0.2)  # for another one that does not wait
+        with lock:
+            under_way -= 1
+        return go()
+
+    world.http.faults = [count] * len(effects)
+    for effect in effects:
+        batches.writer.submit(effect)
+    assert batches.codes(*effects) == [W] * len(effects)
+    return most
+
+
 def test_too_many_are_turned_away_with_an_answer(world: World) -> None:
     batches = Batches(world, max_waiting=2)
     node = world.provider()
