@@ -39,6 +39,7 @@ from shared_scheduler.placement.allocation_writer import AllocationWriter, first
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import Meaning, Reply
 from shared_scheduler.placement.reconciler import Locate
+from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -93,6 +94,7 @@ class BatchWriter:
         self._is_over = False  # the deadline thread ends, as the last one
         self._waits = threading.local()  # job, waited_s: the write that a thread carries out, and its waits; is_writer
         self._writers, self._writer_threads = writers, writers  # batches at once, and threads
+        self._log = RateLimitedLog(LOG)
         self._carrying_out, self._aside = 0, 0  # writers, and those of them that wait between two calls
         self._writer = AllocationWriter(
             client, clock, self._pause, rng or random.Random(), locate, merged_moves=merged_moves
@@ -230,9 +232,11 @@ class BatchWriter:
         if job is not None:
             self._free(job)
         self._step_aside()
-        ends = self._stopped.wait(for_s) or (job is not None and not self._resume(job))
-        with self._changed:
-            self._aside -= self._is_writer
+        try:
+            ends = self._stopped.wait(for_s) or (job is not None and not self._resume(job))
+        finally:
+            with self._changed:
+                self._aside -= self._is_writer
         self._waits.waited_s = getattr(self._waits, "waited_s", 0.0) + self._clock() - began_s
         return ends
 
@@ -252,12 +256,18 @@ class BatchWriter:
                 self._wake()
 
     def _start_one_more(self) -> None:
-        if not self._stopped.is_set():
-            name = f"placement-writer-{self._writer_threads}"
-            self._writer_threads += 1
-            thread = threading.Thread(target=self._write, name=name, daemon=True)
-            self._threads.append(thread)
+        """Start a spare writer; if that is not possible, other writes wait until this one goes on."""
+        if self._stopped.is_set():
+            return
+        name = f"placement-writer-{self._writer_threads}"
+        thread = threading.Thread(target=self._write, name=name, daemon=True)
+        try:
             thread.start()
+        except RuntimeError as error:  # "can't start new thread"
+            self._log.write(logging.WARNING, "spare writer", "no spare writer was started: %s", error)
+            return
+        self._writer_threads += 1
+        self._threads.append(thread)
 
     def _free(self, job: Job[Work]) -> None:
         with self._changed:
