@@ -17,7 +17,7 @@ from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.placement.questions import Question
 from shared_scheduler.sync import read_registry as registry
 from shared_scheduler.sync.bootstrap import Bootstrap, Loaded
-from shared_scheduler.sync.bounded_reads import BoundedReads
+from shared_scheduler.sync.bounded_reads import AGAIN_AFTER_S, AGAIN_MOST_S, BoundedReads
 from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase, DatabaseError
 from shared_scheduler.sync.decision_reads import DecisionReads
@@ -40,7 +40,7 @@ PROGRESS_S = 10.0
 #: A cell is opened again, with further connections, when a read of it has taken so long: its connection may have been
 #: lost unnoticed.  The time doubles with each attempt, because each leaves a thread that hangs, until all that hung is
 #: read: the lock of a table does not keep the other ones from being read.
-OPENED_AGAIN_AFTER_S, OPENED_AGAIN_MOST_S = 60.0, 1920.0
+OPENED_AGAIN_AFTER_S, OPENED_AGAIN_MOST_S = AGAIN_AFTER_S, AGAIN_MOST_S
 #: Time for which a question waits for a database.  Others wait for the thread, and its request waits longer.
 QUESTION_READ_WITHIN_S = 10.0
 #: The maximum rate at which the audit reads nodes, for any number of nodes without an agent.
@@ -95,7 +95,7 @@ class StateSync:
         )
         self.decision_reads = DecisionReads(self.revalidator, self.fleet, clock)
         self._node_reads = NodeReads(mirror, lambda: self.fleet.cells, agent_speaks_for, self.revalidator.is_away)
-        self._bounded_reads = BoundedReads(QUESTION_READ_WITHIN_S)
+        self._bounded_reads = BoundedReads(QUESTION_READ_WITHIN_S, clock)
         self._questions = QuestionReads(client, self.revalidator, submit, self._members_of, self._hosts_of)
         self.revalidator.provide(self._reads(PlacementReads(mirror, self.fleet), sweep))
 
