@@ -17,7 +17,7 @@ from shared_scheduler.placement.allocation_writer import AllocationWriter, first
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement.in_doubt_writes import CHECKS_AFTER_S
-from shared_scheduler.placement.reconciler import without_nova
+from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation, without_nova
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from tests.unit.placement.real_placement import (
     Clock,
@@ -44,10 +44,11 @@ def intent(provider: str, vcpus: int = 1, **changes: object) -> WriteAllocation:
 
 
 def undo(effect: WriteAllocation, before: Mapping[str, Mapping[str, int]] | None = None,
-         written: Mapping[str, Mapping[str, int]] | None = None) -> DeleteAllocation:  # fmt: skip
-    return DeleteAllocation(
+         written: Mapping[str, Mapping[str, int]] | None = None, **changes: object) -> DeleteAllocation:  # fmt: skip
+    delete = DeleteAllocation(
         effect.claim_id, effect.consumer, written or effect.allocations, "", before or {}, effect.deadline_s
     )
+    return replace(delete, **changes)  # type: ignore[arg-type]
 
 
 # -- new -----------------------------------------------------------------------------------------
@@ -434,6 +435,37 @@ def test_a_write_without_an_agent_is_checked_and_deleted_on_over_commit(
     puts = [path for method, path in world.http.calls if method == "PUT"]
     assert puts.count(f"/allocations/{effect.consumer}") == 3  # written, taken back, refused
     assert world.used(node) == 7
+
+
+def late_over_commit(world: World, clock: Clock, effect: WriteAllocation) -> Fault:
+    """The write over-commits its provider, and the read that shows it is answered after the deadline."""
+
+    def race(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
+        answer = go()
+        overcommit(world, next(iter(effect.allocations)))
+        world.http.faults = [usages]  # the next call
+        return answer
+
+    def usages(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
+        clock.now = effect.deadline_s + 1.0
+        return go()
+
+    return race
+
+
+def test_an_over_commit_that_could_not_be_taken_back_is_left_to_the_core(world: World, clock: Clock) -> None:
+    # given a move, which Nova shows as under way, and a Placement so slow that the check ends after the deadline
+    effect = intent(world.provider(vcpus=8), serialise=True)
+    under_way = ServerLocation(ServerActivity.UNDER_WAY)
+    sut = AllocationWriter(world.client, clock, clock.pause, random.Random(1), lambda _: under_way)
+    world.http.faults = [late_over_commit(world, clock, effect)]
+    # when
+    answer = sut.write(effect)
+    # then the core hears what stands, so that it can delete it: for it, no capacity means that nothing is written
+    assert world.client.consumer(effect.consumer).allocations == effect.allocations
+    assert (answer.code, answer.written, answer.generation) == (WriteCode.UNREACHABLE, effect.allocations, 1)
+    sut.delete(undo(effect, generation=answer.generation, sole_until_s=float("inf")))
+    assert not world.client.consumer(effect.consumer).allocations
 
 
 def test_what_another_scheduler_may_have_answered_with_is_not_deleted_on_over_commit(
