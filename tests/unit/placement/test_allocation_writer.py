@@ -411,11 +411,36 @@ def test_a_delete_without_an_answer_is_repeated_later(
 # -- serialised ----------------------------------------------------------------------------------
 
 
-def overcommit(world: World, provider: str) -> None:
-    """What two racing writers do: one unit more than the provider has."""
-    free = 8 - world.used(provider)
-    world.take(str(uuid.uuid4()), {provider: {"VCPU": free}})
-    world.set(provider, "inventories", {"VCPU": {"total": 7}})
+def racing(world: World, provider: str) -> Fault:
+    """The write is carried out beside a racing one: they take one unit more than the provider has."""
+
+    def fault(_: str, __: str, go: Callable[[], requests.Response]) -> requests.Response:
+        answer = go()
+        world.take(str(uuid.uuid4()), {provider: {"VCPU": 8 - world.used(provider)}})
+        world.set(provider, "inventories", {"VCPU": {"total": 7}})
+        return answer
+
+    return fault
+
+
+def late_over_commit(world: World, clock: Clock, provider: str, seen_s: float) -> Fault:
+    """The same, and the read that shows it is answered at ``seen_s``."""
+
+    def usages(_: str, __: str, go: Callable[[], requests.Response]) -> requests.Response:
+        clock.now = seen_s
+        return go()
+
+    def fault(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
+        answer = racing(world, provider)(method, path, go)
+        world.http.faults = [usages]  # the next call
+        return answer
+
+    return fault
+
+
+def written_by(world: World, effect: WriteAllocation) -> int:
+    """How often the allocations of a consumer were replaced."""
+    return world.http.calls.count(("PUT", f"/allocations/{effect.consumer}"))
 
 
 def test_a_write_without_an_agent_is_checked_and_deleted_on_over_commit(
@@ -423,48 +448,64 @@ def test_a_write_without_an_agent_is_checked_and_deleted_on_over_commit(
 ) -> None:
     node = world.provider(vcpus=8)
     effect = intent(node, serialise=True)
-
-    def race(method: str, path: str, go: object) -> object:
-        answer = go()  # type: ignore[operator]
-        overcommit(world, node)
-        return answer
-
-    world.http.faults = [race]  # type: ignore[list-item]
-    world.http.calls.clear()
+    world.http.faults = [racing(world, node)]
     assert allocation_writer.write(effect).code is WriteCode.NO_CAPACITY
-    puts = [path for method, path in world.http.calls if method == "PUT"]
-    assert puts.count(f"/allocations/{effect.consumer}") == 3  # written, taken back, refused
+    assert written_by(world, effect) == 3  # written, taken back, refused
     assert world.used(node) == 7
-
-
-def late_over_commit(world: World, clock: Clock, effect: WriteAllocation) -> Fault:
-    """The write over-commits its provider, and the read that shows it is answered after the deadline."""
-
-    def race(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
-        answer = go()
-        overcommit(world, next(iter(effect.allocations)))
-        world.http.faults = [usages]  # the next call
-        return answer
-
-    def usages(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
-        clock.now = effect.deadline_s + 1.0
-        return go()
-
-    return race
 
 
 def test_an_over_commit_that_could_not_be_taken_back_is_left_to_the_core(world: World, clock: Clock) -> None:
     # given a move, which Nova shows as under way, and a Placement so slow that the check ends after the deadline
-    effect = intent(world.provider(vcpus=8), serialise=True)
+    node = world.provider(vcpus=8)
+    effect = intent(node, serialise=True)
     under_way = ServerLocation(ServerActivity.UNDER_WAY)
     sut = AllocationWriter(world.client, clock, clock.pause, random.Random(1), lambda _: under_way)
-    world.http.faults = [late_over_commit(world, clock, effect)]
+    world.http.faults = [late_over_commit(world, clock, node, effect.deadline_s)]
     # when
     answer = sut.write(effect)
     # then the core hears what stands, so that it can delete it: for it, no capacity means that nothing is written
     assert world.client.consumer(effect.consumer).allocations == effect.allocations
     assert (answer.code, answer.written, answer.generation) == (WriteCode.UNREACHABLE, effect.allocations, 1)
     sut.delete(undo(effect, generation=answer.generation, sole_until_s=float("inf")))
+    assert not world.client.consumer(effect.consumer).allocations
+
+
+def test_a_write_that_was_taken_back_is_not_sent_again_after_its_deadline(
+    world: World, allocation_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given a write that over-commits, which shows after the deadline
+    node = world.provider(vcpus=8)
+    effect = intent(node, serialise=True)
+    world.http.faults = [late_over_commit(world, clock, node, effect.deadline_s)]
+    # when
+    answer = allocation_writer.write(effect)
+    # then it is taken back, and not sent again: an agent relies on the deadline
+    assert (answer.code, written_by(world, effect)) == (WriteCode.NO_CAPACITY, 2)
+    assert not world.client.consumer(effect.consumer).allocations
+
+
+def test_a_write_that_was_taken_back_is_not_sent_again_while_the_scheduler_stops(world: World, clock: Clock) -> None:
+    node = world.provider(vcpus=8)
+    effect = intent(node, serialise=True)
+    sut = AllocationWriter(world.client, clock, lambda _: True, random.Random(1), without_nova)
+    world.http.faults = [racing(world, node)]
+    assert sut.write(effect).code is WriteCode.NO_CAPACITY
+    assert written_by(world, effect) == 2
+
+
+def test_a_write_that_was_taken_back_may_arrive_after_all(world: World, allocation_writer: AllocationWriter) -> None:
+    # given a write without an answer, which Placement has not begun, and a second one that over-commits
+    node = world.provider(vcpus=8)
+    effect = intent(node, serialise=True)
+
+    def held(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Response:
+        raise requests.exceptions.ReadTimeout("read timed out")
+
+    world.http.faults = [held, carried_out, racing(world, node)]
+    # when the second one is taken back, and a third one is refused
+    answer = allocation_writer.write(effect)
+    # then the first one still finds no record when it arrives, so what it takes must stay reserved
+    assert (answer.code, answer.may_arrive) == (WriteCode.NO_CAPACITY, True)
     assert not world.client.consumer(effect.consumer).allocations
 
 
@@ -477,12 +518,7 @@ def test_what_another_scheduler_may_have_answered_with_is_not_deleted_on_over_co
     world.client.write(first_write(effect))
 
     # when this one writes the same, and the host seems overfull afterwards
-    def race(method: str, path: str, go: object) -> object:
-        answer = go()  # type: ignore[operator]
-        overcommit(world, node)
-        return answer
-
-    world.http.faults = [carried_out, carried_out, race]  # type: ignore[list-item]
+    world.http.faults = [carried_out, carried_out, racing(world, node)]
     answer = allocation_writer.write(effect)
 
     # then the server keeps its allocations, to which this write has added nothing

@@ -19,7 +19,7 @@ from shared_scheduler.placement.connection import Reply, UnreachableError
 from shared_scheduler.placement.consumer_conflicts import ORPHAN_AFTER_S
 from shared_scheduler.placement_app.lock_waits import LOCK_WAIT_S
 from tests.unit.placement.real_placement import Clock, World, carried_out, raced
-from tests.unit.placement.test_allocation_writer import intent, overcommit
+from tests.unit.placement.test_allocation_writer import intent, racing
 
 
 def orphan(consumer: str, generation: int = 0) -> None:
@@ -70,13 +70,7 @@ def test_a_record_that_was_taken_back_is_not_taken_over_from_the_next_writer(
     # given a batch that failed, whose server was then written alone, and taken back because it over-commits
     node = world.provider(vcpus=8)
     effect = intent(node, serialise=True)
-
-    def race(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
-        answer = go()
-        overcommit(world, node)
-        return answer
-
-    world.http.faults = [carried_out, race]
+    world.http.faults = [carried_out, racing(world, node)]
     allocation_writer.batch_failed((effect,), Reply(500))
     assert allocation_writer.write(effect, Reply(500)).code is WriteCode.NO_CAPACITY
     # when another writer makes its record anew
