@@ -432,7 +432,11 @@ class AllocationWriter:
         return WriteCode.REJECTED if known else WriteCode.UNKNOWN_PROVIDER
 
     def _check_overcommit(self, course: _Course, answer: AllocationWritten) -> tuple[AllocationWritten, bool]:
-        """Check for over-commit after a write that no agent has judged; if there is any, delete the write."""
+        """Check for over-commit after a write that no agent has judged; if there is any, delete the write.
+
+        No capacity means that nothing stands.  So if the delete did not succeed, the answer is that of a write with an
+        unknown result: the core deletes what it may have written, and repeats that.
+        """
         try:
             overfull = self._overcommit_check.check(course.effect.allocations)
         except PlacementError as error:
@@ -442,9 +446,10 @@ class AllocationWriter:
         if overfull is None:
             return answer, False
         gone = self.delete(_undoing(course, answer))
-        detail = f"{overfull}; {'taken back' if gone.gone else gone.detail}"
-        no_capacity = WriteCode.NO_CAPACITY
-        return AllocationWritten(answer.claim_id, no_capacity, detail, cause=answer.cause), gone.gone
+        if not gone.gone:
+            return replace(answer, code=WriteCode.UNREACHABLE, detail=f"{overfull}; {gone.detail}"), False
+        detail = f"{overfull}; taken back"
+        return AllocationWritten(answer.claim_id, WriteCode.NO_CAPACITY, detail, cause=answer.cause), True
 
     # -- deletes -----------------------------------------------------------------------------
 
