@@ -204,13 +204,13 @@ class AllocationWriter:
         """Write one consumer.  ``batch``: it was sent in a batch, whose outcome is unknown (``batch_failed``).
 
         A serialised write that over-commits a provider is deleted and repeated a few times.  All writers of the race
-        see the over-commit, so without repetitions none of them would get the last unit.
+        see the over-commit, so without repetitions none of them would get the last unit.  It is not repeated after its
+        deadline, on which an agent relies.
         """
         for _ in range(MAX_RACES - 1):
             answer, raced = self._write_once(effect, batch)
-            if not raced:
+            if not raced or self._pause(RACE_BACKOFF.wait_s(self._rng)) or self._clock() >= effect.deadline_s:
                 return answer
-            self._pause(RACE_BACKOFF.wait_s(self._rng))
             effect = replace(effect, standing=None)  # its own two writes have changed the generation
         return self._write_once(effect, batch)[0]
 
