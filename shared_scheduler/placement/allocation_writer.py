@@ -207,12 +207,18 @@ class AllocationWriter:
         see the over-commit, so without repetitions none of them would get the last unit.  It is not repeated after its
         deadline, on which an agent relies.
         """
-        for _ in range(MAX_RACES - 1):
+        may_arrive = False
+        for number in range(MAX_RACES):
             answer, raced = self._write_once(effect, batch)
-            if not raced or self._pause(RACE_BACKOFF.wait_s(self._rng)) or self._clock() >= effect.deadline_s:
-                return answer
+            may_arrive |= answer.may_arrive
+            if not (raced and number + 1 < MAX_RACES and self._has_time_after_race(effect)):
+                break
             effect = replace(effect, standing=None)  # its own two writes have changed the generation
-        return self._write_once(effect, batch)[0]
+        return replace(answer, may_arrive=may_arrive)
+
+    def _has_time_after_race(self, effect: WriteAllocation) -> bool:
+        """Wait; False if the write must not be sent again."""
+        return not self._pause(RACE_BACKOFF.wait_s(self._rng)) and self._clock() < effect.deadline_s
 
     def _write_once(self, effect: WriteAllocation, batch: Reply | None) -> tuple[AllocationWritten, bool]:
         """The answer, and whether the write was deleted and may be repeated."""
@@ -448,8 +454,7 @@ class AllocationWriter:
         gone = self.delete(_undoing(course, answer))
         if not gone.gone:
             return replace(answer, code=WriteCode.UNREACHABLE, detail=f"{overfull}; {gone.detail}"), False
-        detail = f"{overfull}; taken back"
-        return AllocationWritten(answer.claim_id, WriteCode.NO_CAPACITY, detail, cause=answer.cause), True
+        return replace(answer, code=WriteCode.NO_CAPACITY, detail=f"{overfull}; taken back"), True
 
     # -- deletes -----------------------------------------------------------------------------
 
