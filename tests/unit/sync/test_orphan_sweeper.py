@@ -14,11 +14,12 @@ import pytest
 import requests
 
 from shared_scheduler.core.events import NodeContradicted
+from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.sync import orphan_sweeper
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.orphan_sweeper import AGAIN_S, CHECKS, CHECKS_A_SWEEP, OrphanSweeper, Share
 from tests.unit.placement.conftest import placement_app, world
-from tests.unit.placement.real_placement import World
+from tests.unit.placement.real_placement import World, carried_out, never_sent
 from tests.unit.sync.nova_databases import NovaDatabases
 
 
@@ -193,6 +194,56 @@ def test_a_write_after_the_first_check_is_found_by_the_second(site: Site) -> Non
     site.wait(AGAIN_S)
     site.sweep()
     assert site.asked(server) == asked
+
+
+@pytest.mark.parametrize("kind", ["buried", "shelved"])
+def test_a_delete_that_failed_is_tried_again(site: Site, kind: str) -> None:
+    # given an orphaned allocation, and a Placement that can be read, and does not write
+    server = site.server("cell0") if kind == "buried" else site.shelved()
+    site.take(server, site.world.provider())
+    site.world.http.every_write = never_sent
+    for _ in range(CHECKS):
+        site.sweep()
+        site.wait(AGAIN_S)
+    assert site.holds(server)
+    # when it writes again
+    site.world.http.every_write = None
+    site.sweep()
+    # then
+    assert not site.holds(server)
+
+
+def test_deletes_that_failed_do_not_come_before_first_checks(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given as many deletes that failed as a sweep checks servers, and a leak that came later
+    monkeypatch.setattr(orphan_sweeper, "CHECKS_A_SWEEP", 2)
+    node = site.world.provider()
+    for _ in range(2):
+        site.take(site.server("cell0"), node)
+    site.world.http.every_write = never_sent
+    site.sweep()
+    site.world.http.every_write = None
+    site.wait(AGAIN_S)
+    late = site.server("cell0")
+    site.take(late, node)
+    # when all are due
+    site.sweep()
+    # then
+    assert not site.holds(late)
+
+
+def test_the_agent_is_told_of_a_delete_although_placement_is_away_for_a_while(site: Site) -> None:
+    # given a Placement that is away after two answers
+    node, server = site.world.provider(), site.server("cell0")
+    site.take(server, node)
+    site.world.http.faults = [carried_out, carried_out, never_sent]
+    with contextlib.suppress(PlacementError):
+        site.sweep()
+    # when it is back
+    site.wait(AGAIN_S)
+    site.sweep()
+    # then
+    assert not site.holds(server)
+    assert [event.node for event in site.told] == [node]
 
 
 def test_a_cloud_in_which_much_fails_is_asked_a_bounded_number_at_a_time(site: Site) -> None:
