@@ -9,8 +9,9 @@ the same effect.
 
 Therefore servers in cell 0, and shelved servers that changed recently and have no task, are looked up in Placement.
 Each is checked twice: when it is listed first, and later, for a write that was still under way at the first check.  A
-shelved server is read again after Placement was read: if an unshelve started before, it keeps the allocation; a later
-change has another generation, with which the delete is refused.
+check whose delete failed does not count: it is repeated as long as the server is listed.  A shelved server is read
+again after Placement was read: if an unshelve started before, it keeps the allocation; a later change has another
+generation, with which the delete is refused.
 
 Each round checks a bounded number of servers.  First checks precede second ones, the scheduler's own share precedes
 the shares of other schedulers, older servers precede newer ones, and the sources alternate.  If builds fail faster than
@@ -21,7 +22,7 @@ more than its share, never less.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
@@ -71,6 +72,9 @@ class _Suspect:
 
 @dataclass(slots=True)
 class _Checked:
+    """``tries``: all checks.  ``times``: those that count."""
+
+    tries: int = 0
     times: int = 0
     last_s: float = 0.0
 
@@ -105,16 +109,17 @@ class OrphanSweeper:
         known, places = self._checked, dict(self._suspects())
         self._checked = {suspect: known.get(suspect, _Checked()) for suspect in places}
         for suspect in self._due(places)[:CHECKS_A_SWEEP]:
-            yield from self._check(suspect)
-            self._checked[suspect].times += 1
-            self._checked[suspect].last_s = self._clock()
+            checked = self._checked[suspect]
+            checked.times += yield from self._check(suspect)
+            checked.tries += 1
+            checked.last_s = self._clock()
         if self._outage is not None:
             raise self._outage
 
     def _due(self, places: Mapping[_Suspect, int]) -> list[_Suspect]:
         share = self._share()
         due = [suspect for suspect, checked in self._checked.items() if self._is_due(checked)]
-        return sorted(due, key=lambda each: (self._checked[each].times, not share.has(each.server), places[each]))
+        return sorted(due, key=lambda each: (self._checked[each].tries, not share.has(each.server), places[each]))
 
     def _suspects(self) -> Iterator[tuple[_Suspect, int]]:
         """Each suspect with its position in its source, the oldest first."""
@@ -148,20 +153,26 @@ class OrphanSweeper:
         return (suspect.server, suspect.changed_at) in self._offloaded(suspect.cell, 1, suspect.server)
 
     def _is_due(self, checked: _Checked) -> bool:
-        waited = checked.times == 0 or self._clock() - checked.last_s >= AGAIN_S
+        waited = checked.tries == 0 or self._clock() - checked.last_s >= AGAIN_S
         return checked.times < CHECKS and waited
 
-    def _check(self, suspect: _Suspect) -> Iterator[NodeContradicted]:
+    def _check(self, suspect: _Suspect) -> Generator[NodeContradicted, None, bool]:
+        """Whether the check counts.  Providers are read before the delete, so that the agents are told of it."""
         server = suspect.server
         standing = self._client.consumer(server)
-        if standing.allocations and self._is_idle(suspect) and self._let_go(server, standing):
-            LOG.info("Server %s has no host because its request failed: deleted its allocations of %s", server,
-                     dict(standing.allocations))  # fmt: skip
-            for root in sorted(set(map(self._client.root, standing.allocations))):
-                yield NodeContradicted(root, "an orphaned allocation was deleted there")
+        roots = sorted(set(map(self._client.root, standing.allocations)))
+        if not standing.allocations or not self._is_idle(suspect):
+            return True
+        if not self._let_go(server, standing):
+            return False
+        LOG.info("Server %s has no host because its request failed: deleted its allocations of %s", server,
+                 dict(standing.allocations))  # fmt: skip
+        for root in roots:
+            yield NodeContradicted(root, "an orphaned allocation was deleted there")
+        return True
 
     def _let_go(self, server: str, standing: ConsumerAllocations) -> bool:
-        """Delete the allocations; False if another writer has changed them since and so they belong to that writer."""
+        """Delete the allocations; False if that failed, or another writer has changed them since."""
         write = ConsumerWrite(server, {}, standing.generation, standing.project_id, standing.user_id)
         reply = self._client.write(write)
         if reply.meaning is not Meaning.DONE:
