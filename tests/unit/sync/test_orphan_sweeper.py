@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -13,8 +14,12 @@ from typing import Any
 import pytest
 import requests
 
+from shared_scheduler.core.effects import DeleteAllocation
 from shared_scheduler.core.events import NodeContradicted
+from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.connection import PlacementError
+from shared_scheduler.placement.reconciler import without_nova
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from shared_scheduler.sync import orphan_sweeper
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.orphan_sweeper import AGAIN_S, CHECKS, CHECKS_A_SWEEP, OrphanSweeper, Share
@@ -32,7 +37,12 @@ class Site:
         self.told: list[NodeContradicted] = []
         self.now_s = 0.0
         self.cells = [nova.cell()]
+        self.writer = self.new_writer()
         self.sut = self.scheduler(Share(0, 1))
+
+    def new_writer(self) -> AllocationWriter:
+        """That of one scheduler, which does not wait."""
+        return AllocationWriter(self.world.client, lambda: self.now_s, lambda _: False, random.Random(1), without_nova)
 
     def scheduler(self, share: Share) -> OrphanSweeper:
         """One more that sweeps."""
@@ -378,3 +388,76 @@ def test_a_cell_that_is_away_does_not_hold_up_the_others(site: Site, monkeypatch
         site.sweep()
     assert not site.holds(buried)
     assert not site.holds(shelved)
+
+
+class HeldWrites:
+    """Writes that a proxy holds; their callers give them up."""
+
+    def __init__(self) -> None:
+        self._held: list[Callable[[], requests.Response]] = []
+
+    def hold(self, _: str, __: str, carry_out: Callable[[], requests.Response]) -> requests.Response:
+        """A fault for a write."""
+        self._held.append(carry_out)
+        raise requests.exceptions.ReadTimeout("read timed out")
+
+    def arrive(self) -> None:
+        """Placement carries them out."""
+        for carry_out in self._held:
+            carry_out()
+
+
+def turn_of(server: str, turn: int) -> Share:
+    """The share of the one of two schedulers that checks a server in this turn."""
+    return next(share for share in (Share(0, 2), Share(1, 2)) if share.has(server) is (turn == 0))
+
+
+def test_a_delete_that_comes_late_does_not_find_the_next_unshelve(site: Site) -> None:
+    # given a shelved server with an orphaned allocation, and two schedulers
+    node, server, held = site.world.provider(), site.shelved(), HeldWrites()
+    first, second = (site.scheduler(turn_of(server, turn)) for turn in (0, 1))
+    site.take(server, node)
+    # when the delete of one gets no answer, and the other one sweeps
+    site.world.http.every_write = held.hold
+    list(first.sweep())
+    site.world.http.every_write = None
+    site.wait(5.0)
+    list(second.sweep())
+    # then the record stays until the delete has come: an unshelve would make one with the same generation
+    assert site.holds(server)
+    held.arrive()
+    site.take(server, node)
+    assert site.holds(server)
+
+
+def test_a_record_stays_while_a_write_of_its_scheduler_may_arrive(site: Site) -> None:
+    # given an unshelve that was given up, and its scheduler, whose delete got no answer
+    node, server, held = site.world.provider(), site.shelved(), HeldWrites()
+    site.take(server, node)
+    site.world.http.every_write = held.hold
+    written = {node: {"VCPU": 1}}
+    assert not site.writer.delete(DeleteAllocation("claim", server, written, "req", sole_until_s=float("inf"))).gone
+    site.world.http.every_write = None
+    # when
+    site.sweep()
+    # then
+    assert site.holds(server)
+    site.wait(AGAIN_S)
+    site.sweep()
+    assert not site.holds(server)
+
+
+def test_a_scheduler_does_not_repeat_the_delete_of_its_sweep_while_it_may_arrive(site: Site) -> None:
+    # given a sweep whose delete got no answer
+    node, server, held = site.world.provider(), site.shelved(), HeldWrites()
+    site.take(server, node)
+    site.world.http.every_write = held.hold
+    site.sweep()
+    site.world.http.every_write = None
+    # when the scheduler deletes what it wrote for the unshelve
+    delete = DeleteAllocation("claim", server, {node: {"VCPU": 1}}, "req", sole_until_s=float("inf"))
+    # then it waits
+    assert not site.writer.delete(delete).gone
+    assert site.holds(server)
+    site.wait(CARRIED_OUT_WITHIN_S)
+    assert site.writer.delete(delete).gone
