@@ -156,9 +156,13 @@ class RunningScheduler:
         ours, handle = CONF.shared_scheduler, self.engine.handle
         api = NovaApiDatabase(self._aggregates)
         locate = Locator(api, NovaCellDatabase).locate
-        sweeper = OrphanSweeper(
-            api, lambda: sync.databases(), client, time.monotonic, lambda: self.engine.inspect(_share)
+        self._batch_writer = BatchWriter(
+            client, handle, locate, writers=ours.placement_writers, merged_moves=ours.merged_moves
         )
+        sweeper = OrphanSweeper(
+            api, lambda: sync.databases(), client, time.monotonic, lambda: self.engine.inspect(_share),
+            self._batch_writer.restore,
+        )  # fmt: skip
         sync = StateSync(
             api, NovaCellDatabase, client, handle,
             self.core.nodes.agent_speaks_for,
@@ -169,9 +173,6 @@ class RunningScheduler:
             log_new=Notices(self.engine, ours.nodes_max).log_new,
             has_unlisted=lambda: self.core.nodes.has_unlisted,
         )  # fmt: skip
-        self._batch_writer = BatchWriter(
-            client, handle, locate, writers=ours.placement_writers, merged_moves=ours.merged_moves
-        )
         checks = ServiceChecks(self._batch_writer, sync.fleet, sync.revalidator, handle)
         self._sinks = Sinks(checks, sync, checks.expect, self._record_effect)
         return sync

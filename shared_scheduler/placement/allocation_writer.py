@@ -40,7 +40,7 @@ from shared_scheduler.placement.connection import Meaning, PlacementError, Reply
 from shared_scheduler.placement.consumer_conflicts import ConflictAction, ConflictCase, ConsumerAllocations
 from shared_scheduler.placement.foreign_changes import Action, ForeignChanges
 from shared_scheduler.placement.in_doubt_writes import CheckResult, InDoubtWrites, WriteAttempt
-from shared_scheduler.placement.late_writes import LateWrites
+from shared_scheduler.placement.late_writes import MAY_ARRIVE, LateWrites
 from shared_scheduler.placement.overcommit_check import OvercommitCheck
 from shared_scheduler.placement.own_records import OwnRecords
 from shared_scheduler.placement.reconciler import Locate, Reconciler, ServerActivity, put_back
@@ -73,7 +73,6 @@ _FORGOTTEN = (
     "one, has written them.  If the server ends on another host, correct them with "
     "nova-manage placement heal_allocations."
 )
-_MAY_ARRIVE = "an earlier write of these allocations got no answer and may still be carried out"
 #: why an allocation that our write or a later one may have written is kept, and whether permanently
 _HELD = {
     CheckResult.RIGHTFUL: ("a later request placed the server on this host; left alone", True),
@@ -192,7 +191,7 @@ class AllocationWriter:
         self._locate = locate
         self._merged_moves = frozenset(merged_moves)
         self._overcommit_check = OvercommitCheck(client, clock)
-        self._reconciler = Reconciler(client, locate, self._restore, self._deleted)
+        self._reconciler = Reconciler(client, locate, self.restore, self._deleted)
         self._in_doubt = InDoubtWrites()
         self._late = LateWrites()
         self._own_records = OwnRecords()
@@ -489,9 +488,9 @@ class AllocationWriter:
                 held = self._why_held(consumer, attempt)
                 if held is not None:
                     return AllocationDeleted(claim_id, False, *held, changed=changed, cause=request_id)
-            reply = self._restore(put_back(consumer, rest, standing), request_id, until_s)
+            reply = self.restore(put_back(consumer, rest, standing), request_id, until_s)
             seen, left = standing, ConsumerAllocations(rest, consumer_conflicts.generation_after(standing.generation))
-            detail = _MAY_ARRIVE if reply is None else reply.describe()
+            detail = MAY_ARRIVE if reply is None else reply.describe()
             if reply is None:
                 break
             if reply.meaning is Meaning.DONE:
@@ -518,6 +517,13 @@ class AllocationWriter:
         except PlacementError as error:
             return str(error), False
         return _HELD.get(result)
+
+    def restore(self, write: ConsumerWrite, request_id: str = "", until_s: float | None = None) -> Reply | None:
+        """Restore the allocations before a write.  None: it must wait, because an earlier write may arrive
+        (``late_writes``)."""
+        if not write.allocations and self._may_arrive(write.consumer):
+            return None
+        return self._put(write, request_id, until_s)
 
     # -- in doubt ----------------------------------------------------------------------------
 
@@ -548,12 +554,6 @@ class AllocationWriter:
             LOG.warning(_FORGOTTEN, consumer)
 
     # -- inside ------------------------------------------------------------------------------
-
-    def _restore(self, write: ConsumerWrite, request_id: str = "", until_s: float | None = None) -> Reply | None:
-        """Restore the allocations before a write.  None: it must wait, because an earlier write may arrive."""
-        if not write.allocations and self._may_arrive(write.consumer):
-            return None
-        return self._put(write, request_id, until_s)
 
     def _put(self, write: ConsumerWrite, request_id: str, until_s: float | None) -> Reply:
         """Send one write; note that it may arrive later."""

@@ -36,7 +36,7 @@ from shared_scheduler.core.write_queue import (
     not_carried_out,
 )
 from shared_scheduler.placement.allocation_writer import AllocationWriter, first_write
-from shared_scheduler.placement.client import PlacementClient
+from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
 from shared_scheduler.placement.connection import Meaning, Reply
 from shared_scheduler.placement.reconciler import Locate
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
@@ -152,6 +152,10 @@ class BatchWriter:
         """The number of effects that are queued and not in flight."""
         with self._changed:
             return self._queue.waiting
+
+    def restore(self, write: ConsumerWrite) -> Reply | None:
+        """Restore the allocations of a consumer at once, in the thread of the caller: see ``reconciler.Restore``."""
+        return self._writer.restore(write)
 
     def foreign_changes(self) -> dict[str, Any]:
         """The changes of consumers that other writers made between two actions of this scheduler."""

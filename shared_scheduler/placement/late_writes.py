@@ -7,7 +7,8 @@ for the earlier record would be carried out on the later one: it would delete or
 attempt, which another scheduler may have answered.
 
 Therefore this scheduler does not remove a record while one of its writes with a generation may still be carried out.
-The record, with its growing generation, then refuses that write when it arrives.
+The record, with its growing generation, then refuses that write when it arrives.  This includes the deletes of orphaned
+allocations (``sync/orphan_sweeper.py``).  The writes of other schedulers without an answer are not known here.
 
 A write of a new consumer (null) is refused by any record (``own_records`` is about the record that it makes).
 """
@@ -20,6 +21,8 @@ from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 
 #: Maximum number of stored consumers; the oldest are dropped first.
 MAX_CONSUMERS = 4096
+#: Why a record is not removed.
+MAY_ARRIVE = "an earlier write of these allocations got no answer and may still be carried out"
 
 
 class LateWrites:

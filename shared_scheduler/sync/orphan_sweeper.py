@@ -13,10 +13,16 @@ check whose delete failed does not count: it is repeated as long as the server i
 again after Placement was read: if an unshelve started before, it keeps the allocation; a later change has another
 generation, with which the delete is refused.
 
+A delete without an answer may be carried out later.  If another scheduler had deleted the same allocation meanwhile, it
+would delete that of the next unshelve, whose record has the same generation (``placement/late_writes.py``).  So only
+one scheduler checks a shelved server at first: the one whose share has it.  The next one takes its turn if the
+allocation stands for ``TURN_S`` longer.  A scheduler does not delete either while a write of its own for the server
+may still be carried out.  Servers in cell 0 are never placed again, so all schedulers check them at once.
+
 Each round checks a bounded number of servers.  First checks precede second ones, the scheduler's own share precedes
 the shares of other schedulers, older servers precede newer ones, and the sources alternate.  If builds fail faster than
 one scheduler can check them, all schedulers share the work; a scheduler with a wrong list of live schedulers checks
-more than its share, never less.
+more than its share, never less.  For shelved servers, the share decides who is the first.
 """
 
 from __future__ import annotations
@@ -29,9 +35,12 @@ from itertools import count
 from zlib import crc32
 
 from shared_scheduler.core.events import NodeContradicted
-from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
+from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import Meaning
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.placement.late_writes import MAY_ARRIVE
+from shared_scheduler.placement.reconciler import Restore, put_back
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from shared_scheduler.sync.bounded_reads import BoundedReads
 from shared_scheduler.sync.databases import ApiDatabase, CellDatabase, DatabaseError
 
@@ -43,6 +52,9 @@ SWEEP_BACK = timedelta(hours=1)
 LISTED_MAX = 2_000
 #: Time between the two checks of a server; a write takes less than this (the time limit of its request).
 AGAIN_S = 120.0
+#: Time after which the next scheduler may check a shelved server: Placement has then carried out what the one before
+#: has sent until its second check, or never will.
+TURN_S = AGAIN_S + CARRIED_OUT_WITHIN_S
 CHECKS = 2
 #: Time for which a sweep waits for each database.
 READ_WITHIN_S = 10.0
@@ -56,9 +68,13 @@ class Share:
     rank: int
     count: int
 
+    def turn(self, server: str) -> int:
+        """How many schedulers come before this one if they check a server one after the other."""
+        return (self.rank - crc32(server.encode())) % self.count
+
     def has(self, server: str) -> bool:
         """Whether a server belongs to this share."""
-        return crc32(server.encode()) % self.count == self.rank
+        return self.turn(server) == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +88,9 @@ class _Suspect:
 
 @dataclass(slots=True)
 class _Checked:
-    """``tries``: all checks.  ``times``: those that count."""
+    """``since_s``: when the server was listed first.  ``tries``: all checks.  ``times``: those that count."""
 
+    since_s: float
     tries: int = 0
     times: int = 0
     last_s: float = 0.0
@@ -89,12 +106,14 @@ class OrphanSweeper:
         client: PlacementClient,
         clock: Callable[[], float],
         share: Callable[[], Share],
+        restore: Restore,
     ) -> None:
         self._api = api
         self._cells = cells
         self._client = client
         self._clock = clock
         self._share = share
+        self._restore = restore
         self._checked: dict[_Suspect, _Checked] = {}
         self._outage: DatabaseError | None = None
         self._reads = BoundedReads(READ_WITHIN_S)
@@ -107,7 +126,7 @@ class OrphanSweeper:
         """
         self._outage = None
         known, places = self._checked, dict(self._suspects())
-        self._checked = {suspect: known.get(suspect, _Checked()) for suspect in places}
+        self._checked = {suspect: known.get(suspect, _Checked(self._clock())) for suspect in places}
         for suspect in self._due(places)[:CHECKS_A_SWEEP]:
             checked = self._checked[suspect]
             checked.times += yield from self._check(suspect)
@@ -118,7 +137,7 @@ class OrphanSweeper:
 
     def _due(self, places: Mapping[_Suspect, int]) -> list[_Suspect]:
         share = self._share()
-        due = [suspect for suspect, checked in self._checked.items() if self._is_due(checked)]
+        due = [suspect for suspect, checked in self._checked.items() if self._is_due(suspect, checked, share)]
         return sorted(due, key=lambda each: (self._checked[each].tries, not share.has(each.server), places[each]))
 
     def _suspects(self) -> Iterator[tuple[_Suspect, int]]:
@@ -152,9 +171,11 @@ class OrphanSweeper:
             return True
         return (suspect.server, suspect.changed_at) in self._offloaded(suspect.cell, 1, suspect.server)
 
-    def _is_due(self, checked: _Checked) -> bool:
-        waited = checked.tries == 0 or self._clock() - checked.last_s >= AGAIN_S
-        return checked.times < CHECKS and waited
+    def _is_due(self, suspect: _Suspect, checked: _Checked, share: Share) -> bool:
+        if checked.tries:
+            return checked.times < CHECKS and self._clock() - checked.last_s >= AGAIN_S
+        turn = 0 if suspect.cell is None else share.turn(suspect.server)
+        return self._clock() - checked.since_s >= turn * TURN_S
 
     def _check(self, suspect: _Suspect) -> Generator[NodeContradicted, None, bool]:
         """Whether the check counts.  Providers are read before the delete, so that the agents are told of it."""
@@ -172,12 +193,12 @@ class OrphanSweeper:
         return True
 
     def _let_go(self, server: str, standing: ConsumerAllocations) -> bool:
-        """Delete the allocations; False if that failed, or another writer has changed them since."""
-        write = ConsumerWrite(server, {}, standing.generation, standing.project_id, standing.user_id)
-        reply = self._client.write(write)
-        if reply.meaning is not Meaning.DONE:
+        """Delete the allocations; False if that failed, must wait, or another writer has changed them since."""
+        reply = self._restore(put_back(server, {}, standing))
+        if reply is None or reply.meaning is not Meaning.DONE:
             LOG.warning(
                 "Server %s has no host because its request failed, but its allocations of %s could not be deleted: %s",
-                server, dict(standing.allocations), reply.describe(),
+                server, dict(standing.allocations), MAY_ARRIVE if reply is None else reply.describe(),
             )  # fmt: skip
-        return reply.meaning is Meaning.DONE
+            return False
+        return True

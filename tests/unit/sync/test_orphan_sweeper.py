@@ -22,7 +22,7 @@ from shared_scheduler.placement.reconciler import without_nova
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from shared_scheduler.sync import orphan_sweeper
 from shared_scheduler.sync.databases import DatabaseError
-from shared_scheduler.sync.orphan_sweeper import AGAIN_S, CHECKS, CHECKS_A_SWEEP, OrphanSweeper, Share
+from shared_scheduler.sync.orphan_sweeper import AGAIN_S, CHECKS, CHECKS_A_SWEEP, TURN_S, OrphanSweeper, Share
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World, carried_out, never_sent
 from tests.unit.sync.nova_databases import NovaDatabases
@@ -38,15 +38,18 @@ class Site:
         self.now_s = 0.0
         self.cells = [nova.cell()]
         self.writer = self.new_writer()
-        self.sut = self.scheduler(Share(0, 1))
+        self.sut = self.scheduler(Share(0, 1), self.writer)
 
     def new_writer(self) -> AllocationWriter:
         """That of one scheduler, which does not wait."""
         return AllocationWriter(self.world.client, lambda: self.now_s, lambda _: False, random.Random(1), without_nova)
 
-    def scheduler(self, share: Share) -> OrphanSweeper:
+    def scheduler(self, share: Share, writer: AllocationWriter | None = None) -> OrphanSweeper:
         """One more that sweeps."""
-        return OrphanSweeper(self.nova.api(), lambda: self.cells, self.world.client, lambda: self.now_s, lambda: share)
+        restore = (writer or self.new_writer()).restore
+        return OrphanSweeper(
+            self.nova.api(), lambda: self.cells, self.world.client, lambda: self.now_s, lambda: share, restore
+        )
 
     def sweep(self) -> None:
         self.told += self.sut.sweep()
@@ -428,6 +431,20 @@ def test_a_delete_that_comes_late_does_not_find_the_next_unshelve(site: Site) ->
     held.arrive()
     site.take(server, node)
     assert site.holds(server)
+
+
+def test_another_scheduler_deletes_what_the_first_one_does_not(site: Site) -> None:
+    # given a shelved server with an orphaned allocation in the share of a scheduler that does not sweep
+    node, server = site.world.provider(), site.shelved()
+    second = site.scheduler(turn_of(server, 1))
+    site.take(server, node)
+    list(second.sweep())
+    site.wait(TURN_S)
+    # when it is the turn of another one
+    told = list(second.sweep())
+    # then
+    assert not site.holds(server)
+    assert [event.node for event in told] == [node]
 
 
 def test_a_record_stays_while_a_write_of_its_scheduler_may_arrive(site: Site) -> None:
