@@ -36,7 +36,7 @@ def test_systemd_makes_the_user_and_the_directory_of_the_agent(tmp_path: Path) -
 
     assert (users.returncode, made.returncode) == (0, 0), users.stderr + made.stderr
     assert "nova:" in (tmp_path / "etc/passwd").read_text()
-    assert (tmp_path / "var/lib/nova/compute-agent").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "var/lib/nova/compute-agent").stat().st_mode & 0o777 == 0o750
 
 
 @pytest.mark.parametrize("unit", sorted((ROOT / "etc/systemd").glob("*.service")), ids=lambda path: path.name)
