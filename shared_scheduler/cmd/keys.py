@@ -37,8 +37,9 @@ FAILED = 2
 SECRET_BYTES = 32
 COLUMNS = ("key", "fingerprint", "used_for")
 HEADER = "# Master of the host keys of shared-scheduler.  For schedulers only; never on a compute.\n"
+#: the permissions that a replaced master keeps: its owner reads and writes it, its group may read it
+READERS = 0o640
 #: who may not write the directory of host keys besides its owner
-READERS = 0o640  # the owner, who may also write, and the group
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 HOST_HEADER = "# Host keys of shared-scheduler.  For this host only.\n"
 
@@ -192,7 +193,7 @@ def _line(key_id: str, master: bytes) -> str:
 
 
 def _write(file: Path, text: str, owner: os.stat_result | None = None) -> None:
-    """Replace the file at once, with mode 0600 from the first byte on; root gives it to ``owner``, and to its group."""
+    """Replace the file at once, with mode 0600 from the first byte on; root keeps owner and readers of ``owner``."""
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:100]}.")  # mkstemp: 0600
     temporary = Path(name)
     try:
