@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -133,6 +134,19 @@ def hooks(tracker: Tracker, path: str) -> Hooks:
 def channel_of(hooks: Hooks) -> TapChannel:
     assert isinstance(hooks.sink, TapChannel)
     return hooks.sink
+
+
+@contextmanager
+def agent_that_reads_nothing(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch, most: int
+) -> Iterator[Callable[[], list[TapMessage]]]:
+    """An agent is connected, and the queue holds ``most`` messages; what it holds now."""
+    channel = channel_of(hooks)
+    monkeypatch.setattr(channel_module, "QUEUE_MAX_MESSAGES", most)
+    with hooks.sink.lock:
+        channel._peer = object()  # type: ignore[assignment]
+        yield lambda: list(channel._queue)
+        channel._peer = None
 
 
 @pytest.fixture
@@ -520,16 +534,13 @@ class TestNovaIsLeftAlone:
         self, tracker: Tracker, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # given an agent that reads nothing for a time, and an operator who disables its host
-        monkeypatch.setattr(channel_module, "QUEUE_MAX_MESSAGES", 4)
-        channel_of(hooks)._peer = object()  # type: ignore[assignment]  # connected, and never read from
-        with hooks.sink.lock:
+        with agent_that_reads_nothing(hooks, monkeypatch, 4) as waiting:
             for _ in range(2):
                 tracker.reportclient.set_traits_for_provider(CONTEXT, NODE, {DISABLED_TRAIT})
             # when more happens than the queue holds, several times
             for index in range(20):
                 tracker.instance_claim(CONTEXT, guest(tracker, f"vm-{index}", vcpus=0), HOST, {})
-            queued = list(channel_of(hooks)._queue)
-            channel_of(hooks)._peer = None
+            queued = waiting()
         # then the agent will read the tree, after the complete reports
         assert queued.count(TreeWritten(NODE)) == 1
         assert len(queued) <= 4
@@ -540,21 +551,18 @@ class TestNovaIsLeftAlone:
         # given a nova-compute with two nodes, and an agent that reads nothing for a time
         tracker.compute_nodes["second"] = record(SECOND, "second")
         tracker._update(CONTEXT, tracker.compute_nodes["second"])
-        monkeypatch.setattr(channel_module, "QUEUE_MAX_MESSAGES", 5)
-        channel_of(hooks)._peer = object()  # type: ignore[assignment]  # connected, and never read from
-        with hooks.sink.lock:
+        with agent_that_reads_nothing(hooks, monkeypatch, 5) as waiting:
             # when one of them is removed, and more happens than the queue holds, several times
             tracker.remove_node("second")
             for index in range(20):
                 tracker.instance_claim(CONTEXT, guest(tracker, f"vm-{index}", vcpus=0), HOST, {})
-            once = list(channel_of(hooks)._queue)
+            once = waiting()
             # and it comes back
             tracker.compute_nodes["second"] = record(SECOND, "second")
             tracker._update(CONTEXT, tracker.compute_nodes["second"])
             for index in range(20, 40):
                 tracker.instance_claim(CONTEXT, guest(tracker, f"vm-{index}", vcpus=0), HOST, {})
-            again = list(channel_of(hooks)._queue)
-            channel_of(hooks)._peer = None
+            again = waiting()
         # then the agent is told that it is gone, before what there is now
         assert once.count(NodeGone(SECOND)) == again.count(NodeGone(SECOND)) == 1
         nodes = [one.node for one in again if isinstance(one, NodeGone | NodeReported)]
@@ -570,14 +578,10 @@ class TestNovaIsLeftAlone:
     def test_a_full_queue_becomes_one_complete_report(
         self, tracker: Tracker, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(channel_module, "QUEUE_MAX_MESSAGES", 3)
-        channel_of(hooks)._peer = object()  # type: ignore[assignment]  # connected, and never read from
-
-        with hooks.sink.lock:
+        with agent_that_reads_nothing(hooks, monkeypatch, 3) as waiting:
             for index in range(20):
                 tracker.instance_claim(CONTEXT, guest(tracker, f"vm-{index}", vcpus=0), HOST, {})
-            queued = list(channel_of(hooks)._queue)
-            channel_of(hooks)._peer = None
+            queued = waiting()
 
         assert len(queued) <= 3
         complete = [one for one in queued if isinstance(one, NodeReported) and one.complete]
