@@ -128,7 +128,7 @@ def bursts() -> Results:
 
 def test_a_burst_is_reported_beside_the_same_writes_without_a_scheduler() -> None:
     (first, _) = report.bursts(bursts()).rows
-    assert first[:7] == ["1,000 hosts: shared #1", "100", "1", "100", "0", "2", "2x"]
+    assert first[:8] == ["1,000 hosts: shared #1", "100", "1", "100", "0", "0", "2", "2x"]
     assert first[-2:] == ["50", "0.5"]
 
 
@@ -138,6 +138,13 @@ def test_bursts_are_read_back_and_older_files_have_no_bursts() -> None:
     for one in saved["rounds"]:
         del one["bursts"]
     assert [one.bursts for one in from_json(saved).rounds] == [[], []]
+
+
+def test_a_burst_that_ends_at_its_limit_tells_how_many_requests_had_not_begun() -> None:
+    hosts = ["host-1"] * 28
+    slow = burst_of({**tally([50.0] * 28, hosts), "wall_s": 900.0, "failures": 2}, used(1.0), 100, 100, 0.5)
+    (first,) = report.bursts(Results(MACHINE, {}, [Round("stock", 1000, 1, bursts=[slow])])).rows
+    assert first[3:6] == ["28", "2", "70"]
 
 
 def test_a_burst_that_failed_fails_the_run() -> None:

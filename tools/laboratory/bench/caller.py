@@ -6,7 +6,7 @@
 ========= ========================================= ==============================================================
 question  fields                                    answer
 ========= ========================================= ==============================================================
-call      callers, seconds, least                   the fields of `Tally`
+call      callers, seconds, least, most_s           the fields of `Tally`
 burst     servers                                   the same, of one request for that many servers
 write     the same, endpoint, hosts                 the same, of writes to Placement without a scheduler
 sync      hosts, rounds                             nothing, once nova-compute's reports of its instances were cast
@@ -105,16 +105,18 @@ def written(endpoint: str, hosts: int) -> Act:
 class Callers:
     """A number of threads, each of which calls repeatedly until the limits are reached."""
 
-    def __init__(self, act: Act, count: int, seconds: float, least: int) -> None:
+    def __init__(self, act: Act, count: int, seconds: float, least: int, most_s: float) -> None:
         self.tally = Tally()
         self._act = act
         self._lock = threading.Lock()
         self._left = least
         self._ends_at = time.monotonic() + seconds
+        self._gives_up_at = time.monotonic() + most_s
         self._threads = [threading.Thread(target=self._call_on) for _ in range(count)]
 
     def run(self) -> Tally:
-        """Call for at least the time and the number that were requested; each call that was begun is counted."""
+        """Call for at least the time and the number that were requested, but begin no call after `most_s`; each call
+        that was begun is counted."""
         began = time.monotonic()
         for thread in self._threads:
             thread.start()
@@ -130,7 +132,8 @@ class Callers:
     def _once_more(self) -> bool:
         with self._lock:
             self._left -= 1
-            return self._left >= 0 or time.monotonic() < self._ends_at
+            now_s = time.monotonic()
+            return now_s < self._gives_up_at and (self._left >= 0 or now_s < self._ends_at)
 
     def _call_once(self) -> None:
         instance = str(uuid.uuid4())
@@ -187,7 +190,7 @@ def sync(hosts: list[str], rounds: int) -> None:
 
 def measured(act: Act, asked: Mapping[str, Any]) -> dict[str, Any]:
     """One measurement."""
-    return asdict(Callers(act, asked["callers"], asked["seconds"], asked["least"]).run())
+    return asdict(Callers(act, asked["callers"], asked["seconds"], asked["least"], asked["most_s"]).run())
 
 
 def main() -> None:

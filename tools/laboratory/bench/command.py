@@ -87,6 +87,9 @@ def parser() -> argparse.ArgumentParser:
     own.add_argument("--burst", type=positive, default=0, metavar="N",
                      help="ask for N servers at once, in one request and in N requests, instead of by callers that "
                           "call repeatedly")  # fmt: skip
+    own.add_argument("--limit", type=float, default=contest.LIMIT_S, metavar="S",
+                     help="begin no request later than S seconds after a measurement or a burst has begun "
+                          f"(default {contest.LIMIT_S:.0f})")  # fmt: skip
     own.add_argument("--schedulers", type=numbers, default=(1,), metavar="N,...",
                      help="numbers of scheduler processes, one round each (default 1)")  # fmt: skip
     own.add_argument("--pack", action="store_true",
@@ -129,7 +132,7 @@ def measure(asked: argparse.Namespace, progress: ProgressLine) -> Results:
     plan = Plan(
         sizes=asked.hosts, contestants=contestants(asked.only, asked.agents, asked.floor, asked.schedulers,
                                              asked.without_records, asked.host_keys),
-        burst=asked.burst,
+        burst=asked.burst, limit_s=asked.limit,
         repeats=asked.repeats, callers=asked.callers, seconds=asked.seconds, least=asked.least,
         agent_processes=asked.agent_processes, profile=asked.profile, placement_app=asked.placement_app,
         pack=asked.pack,
@@ -140,7 +143,7 @@ def measure(asked: argparse.Namespace, progress: ProgressLine) -> Results:
             contest.run(world, plan, results, progress)
         except (KeyboardInterrupt, SystemExit, LabError) as error:  # SystemExit: ended by a signal
             progress.say(f"ended early: {error or 'interrupted'}")
-            results.rounds = [one for one in results.rounds if one.measurements]
+            results.rounds = [one for one in results.rounds if one.measurements or one.bursts]
     return results
 
 

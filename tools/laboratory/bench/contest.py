@@ -30,6 +30,7 @@ from tools.laboratory.report import ProgressLine
 WARM_UP_CALLS = 3
 BURST_CALLERS = 64
 """Concurrent callers of a burst; a write without a scheduler has as many as our scheduler has writers."""
+LIMIT_S = 3600.0
 JOIN_TIMEOUT_S = 180.0
 AGENT_COUNTS = ("claims", "accepted", "refused", "released", "reads", "broadcast", "cast", "dropped")
 """The counters of all agents together that are stored for each round."""
@@ -83,6 +84,8 @@ class Plan:
     """Directory for sampled stacks of the scheduler; empty for exact figures, because sampling costs CPU time."""
     burst: int = 0
     """Servers that are asked for at the same moment; 0: callers that call again and again."""
+    limit_s: float = LIMIT_S
+    """A burst or a measurement begins no request later than this after its start."""
     pack: bool = False
     """Whether the hosts with the least free are preferred, instead of those with the most."""
     placement_app: bool = False
@@ -169,7 +172,7 @@ class Life:
 
     def _call(self, callers: int, seconds: float, least: int) -> dict[str, Any]:
         """The fields of `client.Tally`."""
-        much: dict[str, Any] = {"callers": callers, "seconds": seconds, "least": least}
+        much: dict[str, Any] = {"callers": callers, "seconds": seconds, "least": least, "most_s": self.plan.limit_s}
         if not self.contestant.program:
             much |= {"endpoint": self.world.layout.url("placement"), "hosts": self.round.hosts}
         found: dict[str, Any] = self.client.ask("call" if self.contestant.program else "write", None, **much)
@@ -259,6 +262,7 @@ def burst_line(contestant: Contestant, one: Round, burst: Burst) -> str:
     """One burst as a line of progress."""
     failed = f", {burst.failures} FAILED" if burst.failures else ""
     failed += f" ({burst.errors[0].splitlines()[0]})" if burst.errors else ""
+    failed += f", {burst.not_asked} not asked in time" if burst.not_asked else ""
     return (
         f"  {one.hosts} hosts, repeat {one.repeat}, {contestant.name}, {burst.servers} servers in {burst.requests} "
         f"requests: {burst.wall_s:.2f} s, {burst.writes} writes, Placement {burst.placement_s:.1f} s CPU{failed}"

@@ -166,7 +166,7 @@ def lives(results: Results, hosts: int) -> Table:
 
 def bursts(results: Results) -> Table:
     """Each burst; `/ write alone`: the time compared with that of the same writes without a scheduler."""
-    head = ["", "servers", "requests", "placed", "failed", "seconds", "/ write alone", "median s", "p95 s",
+    head = ["", "servers", "requests", "placed", "failed", "not asked", "seconds", "/ write alone", "median s", "p95 s",
             "writes", "CPU s: Placement, MariaDB", "hosts", "load before"]  # fmt: skip
     alone = [one for one in results.rounds if one.contestant == ALONE]
     alone_s = {(one.hosts, burst.servers): burst.wall_s for one in alone for burst in one.bursts}
@@ -176,7 +176,7 @@ def bursts(results: Results) -> Table:
             least_s = alone_s.get((one.hosts, burst.servers))
             rows.append([
                 f"{one.hosts:,} hosts: {one.contestant} #{one.repeat}", str(burst.servers), str(burst.requests),
-                str(burst.placed), str(burst.failures), number(burst.wall_s),
+                str(burst.placed), str(burst.failures), str(burst.not_asked), number(burst.wall_s),
                 "-" if least_s is None else times(spread([burst.wall_s / least_s])), number(burst.median_s),
                 number(burst.p95_s), str(burst.writes), number(burst.placement_s), str(burst.distinct_hosts),
                 f"{burst.load_before:.1f}",

@@ -65,6 +65,8 @@ class Burst:
     """Calls of Placement that write allocations."""
     distinct_hosts: int
     load_before: float
+    not_asked: int = 0
+    """Requests that had not begun when the time of the burst was over (`--limit`)."""
 
 
 @dataclass
@@ -142,7 +144,7 @@ def burst_of(tally: dict[str, Any], used: Used, servers: int, requests: int, loa
         median_s=round(quantile(latencies_s, 0.5), 3), p95_s=round(quantile(latencies_s, 0.95), 3),
         placement_s=round(sum(used.cpu_s.get(name, 0.0) for name in ("placement", "mariadb")), 2),
         writes=used.calls().get("writes", 0), distinct_hosts=len(set(tally["hosts"].values())),
-        load_before=round(load, 1),
+        load_before=round(load, 1), not_asked=requests - len(latencies_s) - tally["failures"],
     )  # fmt: skip
 
 
