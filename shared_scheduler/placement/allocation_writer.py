@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps for one consumer: write, compare, retry, check, delete.  They block; ``consumer_conflicts`` has the rules.
+"""The steps for one consumer: write, compare, retry, check, delete.  They block; ``write_course`` says what comes next.
 
 ::
 
@@ -7,7 +7,7 @@
       |  --NO_CAPACITY--------------------------> no_capacity
       |  --BAD_REQUEST--> read the providers ---> unknown_provider | rejected
       |  --DENIED, ODD--------------------------> unreachable
-      '  --CONFLICT, UNKNOWN--> read the consumer, and follow ``consumer_conflicts.RULES``
+      '  --CONFLICT, UNKNOWN--> read the consumer, and compare (``write_course``)
                                   |  written | consumer_conflict
                                   |  merged with the allocations of another writer, for some moves
                                   '  write again after a wait, until the deadline
@@ -28,24 +28,24 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from shared_scheduler.core.allocation_merge import MAX_MERGES, merge
-from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
+from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement import consumer_conflicts
-from shared_scheduler.placement.client import TIMEOUT_S, ConsumerWrite, PlacementClient
-from shared_scheduler.placement.conflict_patience import ORPHAN, ConflictPatience, NextWrite
+from shared_scheduler.placement.client import TIMEOUT_S, PlacementClient
+from shared_scheduler.placement.conflict_patience import NextWrite
 from shared_scheduler.placement.connection import Meaning, PlacementError, Reply
-from shared_scheduler.placement.consumer_conflicts import ConflictAction, ConflictCase, ConsumerAllocations
+from shared_scheduler.placement.consumer_conflicts import ConflictCase, ConsumerAllocations
+from shared_scheduler.placement.consumer_write import ConsumerWrite
 from shared_scheduler.placement.foreign_changes import Action, ForeignChanges
 from shared_scheduler.placement.in_doubt_writes import CheckResult, InDoubtWrites, WriteAttempt
 from shared_scheduler.placement.late_writes import MAY_ARRIVE, LateWrites
 from shared_scheduler.placement.overcommit_check import OvercommitCheck
-from shared_scheduler.placement.own_records import OwnRecords
+from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
 from shared_scheduler.placement.reconciler import Locate, Reconciler, ServerActivity, put_back
+from shared_scheduler.placement.write_course import WriteCourse
 from shared_scheduler.protocol.backoff import Backoff
-from shared_scheduler.protocol.messages import Allocations
 
 LOG = logging.getLogger(__name__)
 
@@ -79,89 +79,14 @@ _HELD = {
     CheckResult.UNDER_WAY: ("an operation of the server is under way, which may rely on it", False),
     CheckResult.UNANSWERED: ("the location of the server cannot be read from Nova", False),
 }
-_ENDS = {ConflictAction.DONE: WriteCode.WRITTEN, ConflictAction.REFUSE: WriteCode.CONSUMER_CONFLICT}
-
-
-def first_write(effect: WriteAllocation) -> ConsumerWrite:
-    """The first write for a *new* consumer."""
-    return ConsumerWrite(
-        effect.consumer, effect.allocations, None, effect.project_id, effect.user_id,
-        effect.mappings,
-    )  # fmt: skip
 
 
 @dataclass(slots=True)
-class _Course:
-    """The state of one write."""
+class _Sent(WriteCourse):
+    """A write whose answers came from Placement."""
 
-    effect: WriteAllocation
-    next: ConsumerWrite
-    before: ConsumerAllocations | None = None  # set for a merge
-    known: bool = False  # ``before`` is what the table knows, and was not read
-    rest: Allocations | None = None  # set by a merge with what was read: what remains if the write is taken back
-    merges: int = 0  # with another writer
-    adds_nothing: bool = False  # it replaces the same allocations of another scheduler
-    unsure: bool = False  # a write without an answer may have been carried out
-    unclear: bool = False  # what stands may have been created by another scheduler, and was written again
-    stands: int | None = None  # the generation in which it stands, until it is written again
-    may_arrive: bool = False  # one of them may be carried out later
-    may_change: bool = False  # so may one that changes the generation of what stands
-    sent: int = 0  # how often
-    providers: consumer_conflicts.Generations | None = None  # generations before the last write of a new consumer
     last: Reply | None = None
-    patience: ConflictPatience = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.patience = ConflictPatience(self.effect.deadline_s)
-
-    @property
-    def consumer(self) -> str:
-        return self.effect.consumer
-
-    @property
-    def generation(self) -> int:
-        """The generation of the consumer after the write."""
-        return consumer_conflicts.generation_after(self.next.generation)
-
-    @property
-    def answered(self) -> bool:
-        """Whether the last write got an answer."""
-        return self.last is not None and self.last.meaning is not Meaning.UNKNOWN
-
-    @property
-    def unfinished(self) -> WriteCode:
-        """The result if the write is not sent again although it might succeed."""
-        if self.stands is not None:
-            return WriteCode.WRITTEN
-        return WriteCode.PROVIDER_CONFLICT if self.answered else WriteCode.UNREACHABLE
-
-    def made(self, code: WriteCode) -> int | None:
-        """The generation of the consumer after a write that ends so.  None: not known which was carried out last."""
-        if self.stands is not None:
-            return None if self.may_change else self.stands
-        return self.generation if code is WriteCode.WRITTEN or not self.unclear else None
-
-    @property
-    def policy(self) -> ConsumerPolicy:
-        """The policy of the write: a merge that finds no allocations becomes *new*."""
-        return ConsumerPolicy.NEW if self.before is None else ConsumerPolicy.MERGE
-
-    @property
-    def base(self) -> Allocations:
-        """The allocations that remain if the write is taken back."""
-        if self.rest is not None:
-            return self.rest
-        return self.before.allocations if self.before else {}
-
-    @property
-    def part(self) -> Allocations:
-        """What the write adds to ``base``."""
-        return consumer_conflicts.without(self.next.allocations, self.base)
-
-    def shows_in(self, standing: ConsumerAllocations) -> bool:
-        """Whether the last write was carried out, and another writer has changed its allocations since."""
-        is_there = bool(self.part) and consumer_conflicts.contains(standing.allocations, self.part)
-        return is_there and standing.generation is not None and standing.generation > self.generation
+    providers: consumer_conflicts.Generations | None = None  # generations before the last write of a new consumer
 
 
 class AllocationWriter:
@@ -221,14 +146,11 @@ class AllocationWriter:
 
     def _write_once(self, effect: WriteAllocation, batch: Reply | None) -> tuple[AllocationWritten, bool]:
         """The answer, and whether the write was deleted and may be repeated."""
-        course: _Course | AllocationWritten
-        if effect.policy is ConsumerPolicy.MERGE:
-            course = self._begin_merge(effect)
-        else:
-            late = batch is not None and batch.may_arrive
-            course = _Course(effect, first_write(effect), unsure=batch is not None, may_arrive=late)
-        if isinstance(course, AllocationWritten):
-            return course, False
+        late = batch is not None and batch.may_arrive
+        course = _Sent.begin(effect, unsure=batch is not None, may_arrive=late)
+        if course.needs_read and not self._read_and_merge(course):
+            detail = "could not read the allocations of an evacuated instance"
+            return AllocationWritten(effect.claim_id, WriteCode.UNREACHABLE, detail, cause=effect.cause), False
         answer = self._advance(course)
         guarded = course.last is not None and course.last.guards_capacity
         if answer.code is WriteCode.WRITTEN and effect.serialise and not (guarded or course.adds_nothing):
@@ -250,23 +172,17 @@ class AllocationWriter:
             effect.claim_id, WriteCode.WRITTEN, "", effect.allocations, generation=generation, cause=effect.cause
         )
         if effect.serialise and not reply.guards_capacity:  # an earlier answer had announced it
-            return self._check_overcommit(_Course(effect, first_write(effect)), answer)[0]
+            return self._check_overcommit(_Sent.begin(effect), answer)[0]
         return answer
 
-    def _begin_merge(self, effect: WriteAllocation) -> _Course | AllocationWritten:
-        if effect.standing is not None:
-            known = ConsumerAllocations(effect.standing.allocations, effect.standing.generation)
-            union_write = _union_write(effect, known.allocations, known.generation)
-            return _Course(effect, union_write, before=known, known=True)
-        standing = self._read(effect.consumer, effect.deadline_s)
-        if standing is None:
-            detail = "could not read the allocations of an evacuated instance"
-            return AllocationWritten(effect.claim_id, WriteCode.UNREACHABLE, detail, cause=effect.cause)
-        course = _Course(effect, first_write(effect))
-        self._merge_with(course, standing)
-        return course
+    def _read_and_merge(self, course: _Sent) -> bool:
+        """Begin a merge with what the consumer has; False if that cannot be read."""
+        standing = self._read(course.consumer, course.effect.deadline_s)
+        if standing is not None:
+            course.merge_with(standing, self._attempts(course.effect))
+        return standing is not None
 
-    def _advance(self, course: _Course) -> AllocationWritten:
+    def _advance(self, course: _Sent) -> AllocationWritten:
         """Send and compare in turn until the write ends."""
         if course.unsure:
             answer = self._compare(course)
@@ -279,11 +195,11 @@ class AllocationWriter:
             if self._pause(consumer_conflicts.CONFLICT_BACKOFF.wait_s(self._rng, course.sent)):
                 return self._end(course, course.unfinished)
 
-    def _send(self, course: _Course) -> AllocationWritten | None:
+    def _send(self, course: _Sent) -> AllocationWritten | None:
         """Send the write once; None if the consumer must be read."""
-        effect, course.stands = course.effect, None
+        effect = course.effect
+        course.sending()
         course.last = reply = self._put(course.next, effect.request_id, effect.deadline_s)
-        course.sent += 1
         meaning = reply.meaning
         if meaning is Meaning.DONE:
             return self._end(course, WriteCode.WRITTEN)
@@ -291,70 +207,36 @@ class AllocationWriter:
             return self._end(course, self._blame(effect))
         if meaning in _FINAL:
             return self._end(course, _FINAL[meaning])
-        course.unsure |= meaning is Meaning.UNKNOWN
-        course.may_arrive |= reply.may_arrive
-        course.may_change |= reply.may_arrive and course.next.generation is not None
+        course.replied(meaning is not Meaning.UNKNOWN, reply.may_arrive)
         return None
 
-    def _compare(self, course: _Course) -> AllocationWritten | None:
+    def _compare(self, course: _Sent) -> AllocationWritten | None:
         """Compare the existing allocations; None if the write must be sent again (``course.next``)."""
         standing = self._read(course.consumer, course.effect.deadline_s)
         if standing is None:
             return self._end(course, WriteCode.UNREACHABLE)
         if standing.allocations:
             self._has_allocations(course.consumer)
-        finding = self._finding(course, standing)
-        if finding is ConflictCase.FOREIGN:
+        attempts = self._attempts(course.effect)
+        found = course.find(standing, attempts)
+        if found is ConflictCase.FOREIGN:
             self._note_foreign(course, standing)
-        if course.before is not None and consumer_conflicts.begins_anew(finding, course.known):
-            self._merge_with(course, standing)
-            return None
-        if finding is ConflictCase.FOREIGN and self._merge_foreign(course, standing):
-            return None
-        step = consumer_conflicts.RULES[course.policy][finding]
-        if step in _ENDS:
-            return self._end(course, _ENDS[step])
-        if step is ConflictAction.MAKE_SURE:
-            return self._make_sure(course, standing)
-        course.adds_nothing = finding is ConflictCase.TWIN
-        if step is ConflictAction.REPLACE:
-            course.next = replace(course.next, generation=standing.generation)
-        elif finding is ConflictCase.NOTHING and course.next.generation not in (None, ORPHAN):
-            course.next = replace(course.next, generation=None)
-        code = self._patience(course, finding)
+        merges = course.may_merge(standing, found, self._clock()) and self._is_merged_move(course.consumer)
+        code = course.compare(
+            standing, found, self._clock(), self._record(course.consumer), merges=merges, attempts=attempts
+        )
+        if course.step is NextWrite.LAST:
+            course.providers = self._generations(course)
+        if code is WriteCode.PROVIDER_CONFLICT and self._is_consumers(course, found):
+            code = WriteCode.CONSUMER_CONFLICT
         return None if code is None else self._end(course, code)
 
-    def _make_sure(self, course: _Course, standing: ConsumerAllocations) -> AllocationWritten | None:
-        """Write once more what another scheduler may have created; without time for that, it counts as written."""
-        course.unclear, course.stands = True, standing.generation
-        course.next = replace(course.next, generation=standing.generation)
-        is_again = self._patience(course, ConflictCase.UNCLEAR) is None
-        return None if is_again else self._end(course, WriteCode.WRITTEN)
-
-    def _merge_foreign(self, course: _Course, standing: ConsumerAllocations) -> bool:
-        """Merge with what another writer has added, if the move and the amounts permit it."""
-        if course.merges >= MAX_MERGES or self._clock() >= course.effect.deadline_s:
-            return False
-        owner = (course.effect.project_id, course.effect.user_id)
-        merged = merge(course.base, course.part, standing.allocations)
-        strange = bool(standing.allocations) and (standing.project_id, standing.user_id) != owner
-        if merged is None or strange or not self._is_merged_move(course.consumer):
-            return False
-        course.merges += 1
-        course.before, course.rest = standing, merged.rest
-        course.next = replace(course.next, allocations=merged.allocations, generation=standing.generation, mappings={})
-        return True
+    def _record(self, consumer: str) -> OwnRecord:
+        with self._lock:
+            return self._own_records.state(consumer, self._clock())
 
     def _is_merged_move(self, consumer: str) -> bool:
         return bool(self._merged_moves) and self._locate(consumer).move in self._merged_moves
-
-    def _merge_with(self, course: _Course, standing: ConsumerAllocations) -> None:
-        """Merge with allocations that were read, less what an earlier attempt has written; without any, the consumer is
-        new."""
-        effect, course.known, attempts = course.effect, False, self._attempts(course.effect)
-        kept, course.rest = consumer_conflicts.begin_merge(standing, course.part, attempts, course.unsure)
-        course.before = standing if standing.allocations else None
-        course.next = _union_write(effect, kept, standing.generation) if standing.allocations else first_write(effect)
 
     def _attempts(self, effect: WriteAllocation) -> tuple[WriteAttempt, ...]:
         """Earlier writes of this scheduler for the consumer that may have been carried out.  None, if Nova has a new
@@ -366,37 +248,19 @@ class AllocationWriter:
     def _is_in_cell(self, consumer: str) -> bool:
         return self._locate(consumer).activity in (ServerActivity.UNDER_WAY, ServerActivity.AT_REST)
 
-    def _note_foreign(self, course: _Course, standing: ConsumerAllocations) -> None:
+    def _note_foreign(self, course: _Sent, standing: ConsumerAllocations) -> None:
         seen_by = Action.NEW if course.before is None else Action.MERGE
         before = course.before or ConsumerAllocations()
         if not course.answered and course.shows_in(standing):
             before = ConsumerAllocations(course.next.allocations, course.generation)
         self.foreign_changes.add(course.consumer, before, standing, seen_by, self._wall_clock())
 
-    def _patience(self, course: _Course, finding: ConflictCase) -> WriteCode | None:
-        """The result of a write that is not sent again; None: send it again."""
-        with self._lock:
-            record = self._own_records.state(course.consumer, self._clock())
-        step = course.patience.after(finding, self._clock(), course.answered, record)
-        if step is NextWrite.OVERDUE:
-            return course.unfinished
-        if step is NextWrite.LOST:
-            return self._lost_to(course, finding)
-        if step is NextWrite.TAKE_OVER:
-            course.next = replace(course.next, generation=ORPHAN)
-        elif step is NextWrite.LAST:
-            course.next = replace(course.next, generation=None)
-            course.providers = self._generations(course)
-        return None
+    def _is_consumers(self, course: _Sent, found: ConflictCase) -> bool:
+        """Whether the conflict that retries did not end is one of the consumer, and not of a provider."""
+        last = course.step is NextWrite.LOST and found is ConflictCase.NOTHING and course.providers is not None
+        return last and consumer_conflicts.is_consumers(course.providers, self._generations(course))
 
-    def _lost_to(self, course: _Course, finding: ConflictCase) -> WriteCode:
-        """Whether the conflict that retries did not end is one of the consumer or of a provider."""
-        last = finding is ConflictCase.NOTHING and course.providers is not None
-        if last and consumer_conflicts.is_consumers(course.providers, self._generations(course)):
-            return WriteCode.CONSUMER_CONFLICT
-        return WriteCode.PROVIDER_CONFLICT
-
-    def _generations(self, course: _Course) -> consumer_conflicts.Generations | None:
+    def _generations(self, course: _Sent) -> consumer_conflicts.Generations | None:
         """The generations of the providers of the write; None if they cannot be read."""
         try:
             return {name: self._client.generation(name) for name in course.next.allocations}
@@ -404,29 +268,20 @@ class AllocationWriter:
             LOG.debug("claim %s: reading generations: %s", course.effect.claim_id, error)
             return None
 
-    def _finding(self, course: _Course, standing: ConsumerAllocations) -> ConflictCase:
-        attempts = self._attempts(course.effect)
-        if course.before is not None:
-            return consumer_conflicts.find_merge(standing, course.before, course.next.allocations, attempts)
-        wanted = ConsumerAllocations(
-            course.next.allocations, course.generation, course.next.project_id, course.next.user_id
-        )
-        return consumer_conflicts.find_new(standing, wanted, attempts, course.unsure)
-
-    def _end(self, course: _Course, code: WriteCode) -> AllocationWritten:
-        effect, wrote, before = course.effect, course.next.allocations, course.base
-        generation = course.made(code)
+    def _end(self, course: _Sent, code: WriteCode) -> AllocationWritten:
+        effect, left = course.effect, course.attempt(code)
         detail = "" if code is WriteCode.WRITTEN else "Placement did not answer"
         if code is WriteCode.WRITTEN:
             self._settled(effect.consumer)
         elif course.unsure:
             with self._lock:
-                self._in_doubt.add(effect.consumer, WriteAttempt(wrote, before, generation), self._clock())
+                self._in_doubt.add(effect.consumer, left, self._clock())
         if detail and course.last:
             detail = course.last.describe()
         return AllocationWritten(
-            effect.claim_id, code, detail, wrote, before, generation, cause=effect.cause, may_arrive=course.may_arrive
-        )
+            effect.claim_id, code, detail, left.written, left.before, left.generation, cause=effect.cause,
+            may_arrive=course.may_arrive,
+        )  # fmt: skip
 
     def _blame(self, effect: WriteAllocation) -> WriteCode:
         """The result after HTTP 400: an unknown provider, or a malformed request."""
@@ -436,7 +291,7 @@ class AllocationWriter:
             return WriteCode.UNREACHABLE
         return WriteCode.REJECTED if known else WriteCode.UNKNOWN_PROVIDER
 
-    def _check_overcommit(self, course: _Course, answer: AllocationWritten) -> tuple[AllocationWritten, bool]:
+    def _check_overcommit(self, course: _Sent, answer: AllocationWritten) -> tuple[AllocationWritten, bool]:
         """Check for over-commit after a write that no agent has judged; if there is any, delete the write.
 
         No capacity means that nothing stands.  So if the delete did not succeed, the answer is that of a write with an
@@ -602,12 +457,7 @@ class AllocationWriter:
         return min(TIMEOUT_S, max(MIN_CALL_S, until_s - self._clock()))
 
 
-def _union_write(effect: WriteAllocation, kept: Allocations, generation: int | None) -> ConsumerWrite:
-    both = consumer_conflicts.union(kept, effect.allocations)
-    return replace(first_write(effect), allocations=both, generation=generation, mappings={})
-
-
-def _undoing(course: _Course, answer: AllocationWritten) -> DeleteAllocation:
+def _undoing(course: _Sent, answer: AllocationWritten) -> DeleteAllocation:
     """The delete of a write that was carried out."""
     effect = course.effect
     return DeleteAllocation(

@@ -35,9 +35,10 @@ from shared_scheduler.core.write_queue import (
     job_of,
     not_carried_out,
 )
-from shared_scheduler.placement.allocation_writer import AllocationWriter, first_write
-from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
+from shared_scheduler.placement.allocation_writer import AllocationWriter
+from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import Meaning, Reply
+from shared_scheduler.placement.consumer_write import ConsumerWrite, first_write
 from shared_scheduler.placement.reconciler import Locate
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 

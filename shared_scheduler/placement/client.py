@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from shared_scheduler.core.events import Candidate
 from shared_scheduler.placement.connection import Reply, Transport, data_of
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.placement.consumer_write import ConsumerWrite
 from shared_scheduler.placement.reader import PlacementReader
-from shared_scheduler.protocol.messages import Allocations
 
 LOG = logging.getLogger(__name__)
 
@@ -34,32 +34,6 @@ TIMEOUT_S = 10.0
 SWEEP_TIMEOUT_S = 60.0
 #: Limit of candidates if only some fitting hosts are needed.
 FITTING_LIMIT = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerWrite:
-    """The new allocations of one consumer; ``generation`` None means that the consumer must not exist."""
-
-    consumer: str
-    allocations: Allocations
-    generation: int | None
-    project_id: str
-    user_id: str
-    mappings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def body(self) -> dict[str, Any]:
-        """The body for Placement, with sorted providers, because rows are locked in this order."""
-        body: dict[str, Any] = {
-            "allocations": {
-                provider: {"resources": dict(self.allocations[provider])} for provider in sorted(self.allocations)
-            },
-            "consumer_generation": self.generation,
-            "project_id": self.project_id,
-            "user_id": self.user_id,
-        }
-        if self.mappings:
-            body["mappings"] = {name: list(rps) for name, rps in self.mappings.items()}
-        return body
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shared_scheduler.placement import consumer_conflicts
-from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
+from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import Meaning, Reply
 from shared_scheduler.placement.consumer_conflicts import ConflictCase, ConsumerAllocations
+from shared_scheduler.placement.consumer_write import ConsumerWrite
 from shared_scheduler.placement.in_doubt_writes import CheckResult, WriteAttempt
 from shared_scheduler.protocol.messages import Allocations
 

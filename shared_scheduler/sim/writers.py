@@ -21,6 +21,7 @@ from shared_scheduler.core.write_queue import Batch, Job, Work, WriteQueue, halv
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.consumer_conflicts import ConflictCase
 from shared_scheduler.placement.in_doubt_writes import WriteAttempt
+from shared_scheduler.placement.write_course import WriteCourse
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.lone_writes import LoneWrite, LoneWrites, NovaFacts
@@ -163,7 +164,7 @@ class SimWriters:
             self._queue.done(job)
         done()
         for effect in _effects(batch):
-            self._answer(LoneWrite(effect, _ignore, detail=reply.detail), code)
+            self._answer(LoneWrite(WriteCourse.begin(effect), _ignore, detail=reply.detail), code)
 
     def _complete(self, batch: Batch, done: Callable[[], None], reply: CallReply) -> None:
         """Read each consumer, and go on with it alone."""
@@ -179,14 +180,15 @@ class SimWriters:
             self._queue.done(job)
             if not left:
                 done()
-            lone.unclear &= code is not ev.WriteCode.WRITTEN
-            if lone.unsure and code is not ev.WriteCode.WRITTEN:
-                self._doubt(lone)
+            if lone.course.unsure and code is not ev.WriteCode.WRITTEN:
+                self._doubt(lone.effect, lone.course.attempt(code))
             self._lone.ended(lone, code)
             self._answer(lone, code)
 
         pairs = zip(batch, _effects(batch), strict=True)
-        lone_writes = [LoneWrite(effect, partial(ended, job), sent_s=self._clock.now) for job, effect in pairs]
+        lone_writes = [
+            LoneWrite(WriteCourse.begin(effect), partial(ended, job), sent_s=self._clock.now) for job, effect in pairs
+        ]
         for job, lone in zip(batch, lone_writes, strict=True):
             if not lone.effect.serialise:  # the others keep their host: only their order prevents over-commit
                 lone.pause, lone.resume = partial(self._pause, job), partial(self._queue.resume, job)
@@ -197,11 +199,11 @@ class SimWriters:
         self._send()
 
     def _answer(self, lone: LoneWrite, code: ev.WriteCode) -> None:
-        effect, wrote = lone.effect, lone.allocations
+        effect, left = lone.effect, lone.course.attempt(code)
         event = ev.AllocationWritten(
-            effect.claim_id, code, lone.detail, wrote, lone.base, lone.made, cause=effect.cause
+            effect.claim_id, code, lone.detail, left.written, left.before, left.generation, cause=effect.cause
         )
-        self._reply(replace(event, consumer_s=self._pace.filled_consumer_s, may_arrive=lone.may_arrive))
+        self._reply(replace(event, consumer_s=self._pace.filled_consumer_s, may_arrive=lone.course.may_arrive))
 
     # -- deletes
 
@@ -254,23 +256,23 @@ class SimWriters:
 
     # -- consumers in doubt
 
-    def _doubt(self, lone: LoneWrite) -> None:
+    def _doubt(self, effect: ef.WriteAllocation, left: WriteAttempt) -> None:
         for after_s in DOUBT_CHECKS_AFTER_S:
-            self._agenda.work(after_s, self._check_in_doubt, lone)
+            self._agenda.work(after_s, self._check_in_doubt, effect, left)
 
-    def _check_in_doubt(self, lone: LoneWrite) -> None:
+    def _check_in_doubt(self, effect: ef.WriteAllocation, left: WriteAttempt) -> None:
         """Delete the allocations of a write that was given up, if they stand and nobody needs them."""
-        consumer, wrote = lone.effect.consumer, lone.allocations
-        finding = consumer_conflicts.find_delete(self._placement.standing(consumer), wrote, lone.made)
+        consumer = effect.consumer
+        finding = consumer_conflicts.find_delete(self._placement.standing(consumer), left.written, left.generation)
         if self._halted or finding is not ConflictCase.AS_WANTED:
             return
-        part = consumer_conflicts.without(wrote, lone.base)
+        part = consumer_conflicts.without(left.written, left.before)
         needed = self._listener.is_needed(consumer, part)
         if needed is False:
-            self._take_back(consumer, part, lone.base, lone.effect.claim_id)
-            self._lone.deleted(consumer, WriteAttempt(wrote, lone.base, lone.made))
+            self._take_back(consumer, part, left.before, effect.claim_id)
+            self._lone.deleted(consumer, left)
         elif needed is None:
-            self._agenda.work(DOUBT_CHECK_PAUSE_S, self._check_in_doubt, lone)
+            self._agenda.work(DOUBT_CHECK_PAUSE_S, self._check_in_doubt, effect, left)
 
 
 def _ignore(_lone: LoneWrite, _code: ev.WriteCode) -> None:

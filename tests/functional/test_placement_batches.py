@@ -17,7 +17,8 @@ import pytest
 from shared_scheduler.core.effects import Answer, ConsumerPolicy, DeleteAllocation, Fail, FailureCode, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement.batch_writer import BatchWriter
-from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
+from shared_scheduler.placement.client import PlacementClient
+from shared_scheduler.placement.consumer_write import ConsumerWrite
 from shared_scheduler.placement.reconciler import without_nova
 from tests.functional.placement_driver import PlacementDriver, vcpus_for
 from tests.functional.private_placement import SETTINGS, PrivatePlacement

@@ -38,7 +38,10 @@ PURE["shared_scheduler.independent"] = tuple(f"shared_scheduler.{below}" for bel
 #: the rules of the writer, which the simulator's writer follows too
 WRITER_PURE = tuple(
     f"shared_scheduler.placement.{module}"
-    for module in "conflict_patience consumer_conflicts in_doubt_writes late_writes own_records".split()
+    for module in (
+        "conflict_patience consumer_conflicts consumer_write in_doubt_writes "
+        "late_writes own_records write_course".split()
+    )
 )
 PURE["shared_scheduler.sim"] = (*PURE, *AGENT_PURE, *WRITER_PURE)
 PURE.update(dict.fromkeys(WRITER_PURE, tuple(f"shared_scheduler.{below}" for below in ORDER) + WRITER_PURE))

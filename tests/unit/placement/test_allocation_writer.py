@@ -13,9 +13,10 @@ import requests
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import WriteCode
-from shared_scheduler.placement.allocation_writer import AllocationWriter, first_write
+from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
+from shared_scheduler.placement.consumer_write import first_write
 from shared_scheduler.placement.in_doubt_writes import CHECKS_AFTER_S
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation, without_nova
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S

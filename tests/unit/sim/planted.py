@@ -42,13 +42,13 @@ from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.in_doubt_writes import WriteAttempt
 from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
+from shared_scheduler.placement.write_course import WriteCourse
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, Increment, Reason, RefusalCode, Verdict
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow
 from shared_scheduler.sim import lone_writes
 from shared_scheduler.sim.clock import LocalClock
-from shared_scheduler.sim.lone_writes import LoneWrite
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.table.assumed_claims import Overlay
 from shared_scheduler.table.columns import BoolArray, FloatArray
@@ -698,11 +698,11 @@ def write_an_evacuation_without_its_source(patch: pytest.MonkeyPatch) -> None:
 def trust_the_table_after_a_conflict(patch: pytest.MonkeyPatch) -> None:
     """An evacuation that conflicts is sent again with the new generation, and with what the table knows."""
 
-    def merge_with(self: LoneWrite, standing: ConsumerAllocations, attempts: Sequence[WriteAttempt] = ()) -> None:
+    def merge_with(self: WriteCourse, standing: ConsumerAllocations, attempts: Sequence[WriteAttempt] = ()) -> None:
         real(self, replace(standing, allocations=self.base) if self.known else standing, attempts)
 
-    real = LoneWrite.merge_with
-    patch.setattr(LoneWrite, "merge_with", merge_with)
+    real = WriteCourse.merge_with
+    patch.setattr(WriteCourse, "merge_with", merge_with)
 
 
 @bug("others_kept", "written_first", "allocation_kept")

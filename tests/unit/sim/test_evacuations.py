@@ -7,14 +7,12 @@ from random import Random
 
 import pytest
 
-from shared_scheduler.core.effects import Answer, ConsumerPolicy, DeleteAllocation, WriteAllocation
-from shared_scheduler.core.events import AllocationDeleted, WriteCode
+from shared_scheduler.core.effects import Answer, DeleteAllocation
+from shared_scheduler.core.events import AllocationDeleted
 from shared_scheduler.placement import consumer_conflicts
-from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.attached_ports import without_ports
 from shared_scheduler.sim.clock import LocalClock
-from shared_scheduler.sim.lone_writes import LoneWrite
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.rest import heal
@@ -149,31 +147,6 @@ def test_an_evacuation_that_takes_its_own_late_write_for_that_of_others_is_notic
     names = {violation.name for world, _ in ends for violation in world.checkers.violations}
     assert {"written_first", "others_kept"} <= names  # the first host keeps its part
     assert 1 in {len(held(world, server)) for world, server in ends}  # it has failed
-
-
-def lone_write() -> LoneWrite:
-    effect = WriteAllocation("claim", "vm", PART, {}, "", "", ConsumerPolicy.MERGE, False, "req", 100.0)
-    return LoneWrite(effect, lambda *_: None)
-
-
-def test_a_write_that_knew_too_little_is_merged_with_what_stands() -> None:
-    lone = lone_write()
-    lone.merge_with(ConsumerAllocations(BASE, 1))
-    lone.known = True
-    assert (lone.allocations, lone.generation, lone.base) == (BASE | PART, 1, BASE)
-    assert lone.compare(ConsumerAllocations(BASE | ONE_PORT, 2), 0.0, False, is_merged=False) is None
-    assert (lone.allocations, lone.generation, lone.base) == (BASE | PART | ONE_PORT, 2, BASE | ONE_PORT)
-    # what was read is not the word of the table any more
-    refused = lone.compare(ConsumerAllocations(BASE, 3), 0.0, False, is_merged=False)
-    assert refused is WriteCode.CONSUMER_CONFLICT
-
-
-def test_a_part_that_has_arrived_without_an_answer_is_not_what_others_have() -> None:
-    lone = lone_write()
-    lone.merge_with(ConsumerAllocations(BASE, 1))
-    lone.known = lone.unsure = True
-    assert lone.compare(ConsumerAllocations(BASE | PART | ONE_PORT, 3), 0.0, False, is_merged=False) is None
-    assert (lone.allocations, lone.base) == (BASE | PART | ONE_PORT, BASE | ONE_PORT)
 
 
 @pytest.mark.parametrize("needed", [False, None, True])

@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from shared_scheduler.core.allocation_merge import MAX_MERGES
-from shared_scheduler.core.effects import Answer, ConsumerPolicy, DeleteAllocation, WriteAllocation
-from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
-from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.core.effects import Answer, DeleteAllocation
+from shared_scheduler.core.events import AllocationDeleted, AllocationWritten
 from shared_scheduler.protocol.messages import Allocations, GroupPolicy
 from shared_scheduler.sim.attached_ports import BANDWIDTH, PORT, PORTS
 from shared_scheduler.sim.clock import LocalClock
-from shared_scheduler.sim.lone_writes import LoneWrite
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.rest import heal
 from shared_scheduler.sim.run import RunPlan, run
@@ -158,25 +154,3 @@ def test_a_merged_write_that_is_taken_back_leaves_the_port(others_change_it: boo
     (answer,) = listener.answers
     assert isinstance(answer, AllocationDeleted)
     assert (answer.gone, answer.changed) == (not others_change_it, others_change_it)
-
-
-def lone_write() -> LoneWrite:
-    effect = WriteAllocation("claim", "vm", PART, {}, "", "", ConsumerPolicy.NEW, False, "req", 100.0)
-    return LoneWrite(effect, lambda *_: None)
-
-
-def test_a_merged_write_knows_what_remains_if_it_is_taken_back() -> None:
-    lone = lone_write()
-    assert lone.compare(ConsumerAllocations(ONE_PORT, 1), 0.0, False, is_merged=True) is None
-    assert (lone.allocations, lone.generation) == (PART | ONE_PORT, 1)
-    assert (lone.base, lone.made) == (ONE_PORT, 2)
-    # its answer was lost
-    assert lone.compare(ConsumerAllocations(PART | ONE_PORT, 2), 0.0, False, is_merged=True) is WriteCode.WRITTEN
-
-
-def test_a_write_is_merged_a_bounded_number_of_times() -> None:
-    lone, standing = lone_write(), ConsumerAllocations(ONE_PORT, 1)
-    for merges in range(1, MAX_MERGES + 1):
-        assert lone.compare(replace(standing, generation=merges), 0.0, False, is_merged=True) is None
-    refused = lone.compare(replace(standing, generation=9), 0.0, False, is_merged=True)
-    assert refused is WriteCode.CONSUMER_CONFLICT
