@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -150,6 +151,8 @@ class SimScheduler:
         self.newer = newer
         self.clock = LocalClock(around.agenda, rng)
         self.step_s: list[float] = []
+        #: node -> how often Placement has said that it fits a request that had no host
+        self.told_to_fit: Counter[str] = Counter()
         #: the time of its last freeze or clock jump: its actions after that may be late
         self.disturbed_s = float("-inf")
         #: it stops after it has carried out this many more effects
@@ -349,6 +352,7 @@ class SimScheduler:
                 self._reply(ev.CandidatesAnswered(ask_id, found, error, cause=effect.cause))
             case ef.AskFitting(ask_id, queries):
                 nodes = frozenset() if error else self._fitting(queries)
+                self.told_to_fit.update(nodes)
                 self._reply(ev.FittingAnswered(ask_id, nodes, error, cause=effect.cause))
             case ef.AskConsumer(consumer):
                 holds = self._placement.consumers.get(consumer, {})
