@@ -423,7 +423,7 @@ class RunningScheduler:
             return None, None
         served = Telemetry(address.of_worker(os.environ.get(WORKER_NUMBER)), self._not_alive, self._not_ready)
         return served, SchedulerMetrics(
-            self.engine, self._sync.revalidator.report, self._queues(), served.registry, self._mode
+            self.engine, self._sync.revalidator.report, self._queues(), served.registry, lambda: self._mode.value
         )
 
     def _queues(self) -> Queues:

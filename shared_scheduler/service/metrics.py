@@ -19,7 +19,7 @@ from prometheus_client import Counter as CounterMetric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shared_scheduler.conf.mode import CurrentMode, Mode
+from shared_scheduler.conf.mode import Mode
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.decision.record import DecisionRecord
 from shared_scheduler.protocol.phases import WindowPhase
@@ -50,7 +50,7 @@ class SchedulerMetrics(Collector):
     """``observe`` may be called by any thread; ``collect`` is called by the one that serves the metrics."""
 
     def __init__(
-        self, engine: Engine, reads: Reads, queues: Queues, registry: CollectorRegistry, mode: CurrentMode
+        self, engine: Engine, reads: Reads, queues: Queues, registry: CollectorRegistry, mode: Callable[[], Mode]
     ) -> None:
         self._engine = engine
         self._reads = reads
@@ -106,7 +106,8 @@ class SchedulerMetrics(Collector):
     def _of_own(self) -> Iterator[Gauge]:
         depths = {name: waiting() for name, waiting in self._queues.items()}
         yield "queue_depth", "Items that wait.", ["queue"], _labelled(depths)
-        modes = {mode.value: mode is self._mode.value for mode in Mode}
+        now = self._mode()
+        modes = {mode.value: mode is now for mode in Mode}
         yield "mode", "1 for the mode of this scheduler, 0 for the others.", ["mode"], _labelled(modes)
 
 

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared_scheduler.conf.mode import CurrentMode, Mode
+from shared_scheduler.conf.mode import Mode
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.decision.record import DecisionRecord
@@ -53,7 +53,7 @@ def test_an_acceptance_has_no_reason() -> None:
 
 def test_names_that_are_different_each_time_are_one_time_series() -> None:
     registry = CollectorRegistry()
-    metrics = SchedulerMetrics(cast(Engine, None), lambda: (), {}, registry, CurrentMode(Mode.ACTIVE))
+    metrics = SchedulerMetrics(cast(Engine, None), lambda: (), {}, registry, lambda: Mode.ACTIVE)
     registry.unregister(metrics)
 
     for number in range(50):

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared_scheduler.conf.mode import CurrentMode, Mode
+from shared_scheduler.conf.mode import Mode
 from shared_scheduler.decision.record import Attempt, DecisionRecord
 from shared_scheduler.protocol.phases import WindowPhase
 from shared_scheduler.release import release
@@ -42,9 +42,10 @@ class World:
     def __init__(self) -> None:
         self.driver = SchedulerDriver()
         self.registry = CollectorRegistry()
+        self.mode = Mode.SHADOW
         reads = Revalidator(lambda event: None).report
         engine = cast(Engine, Inspected(self.driver))
-        self.metrics = SchedulerMetrics(engine, reads, {"records": lambda: 7}, self.registry, CurrentMode(Mode.SHADOW))
+        self.metrics = SchedulerMetrics(engine, reads, {"records": lambda: 7}, self.registry, lambda: self.mode)
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"shared_scheduler_{name}", labels)
