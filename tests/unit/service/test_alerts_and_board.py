@@ -49,8 +49,11 @@ ROW = re.compile(r"^((?:SharedScheduler|ComputeAgent)\w+)  +\S", re.MULTILINE)
 class Told:
     """An agent in whose thread nothing happens."""
 
+    def __init__(self, nodes: Mapping[str, NodeFacts]) -> None:
+        self.nodes = dict(nodes)
+
     def inspect(self, _: Any) -> AgentFacts:
-        return AgentFacts(7, True, True, 0, Counter(inbox_full=1), Counter(accepted=1), {"n1": NodeFacts(True, "", 2)})
+        return AgentFacts(7, True, True, 0, Counter(inbox_full=1), Counter(accepted=1), self.nodes)
 
 
 def served() -> dict[str, set[str]]:
@@ -59,7 +62,7 @@ def served() -> dict[str, set[str]]:
     world.driver.with_agents("n1")
     done = (Attempt("vm", "n1", "h1", "written", verdict_ms=3.0, write_ms=20.0),)
     world.metrics.observe(DecisionRecord("req-1", {}, attempts=done, timings_ms={"total": 60.0}))
-    AgentMetrics(cast(Agent, Told()), registry)
+    AgentMetrics(cast(Agent, Told({"n1": NodeFacts(True, "", 2)})), registry)
     found: dict[str, set[str]] = {name: {"cell"} for name in OF_CELLS}
     for each in (world.registry, registry):
         for family in each.collect():
@@ -82,6 +85,16 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 EXPRESSIONS = [*expressions()]
 ALERTS = {where: expression for where, expression in EXPRESSIONS if ROW.match(f"{where}  .")}
+
+
+def counted() -> Iterator[tuple[str, str, str]]:
+    """Metric, label and value of each counter whose increase is an alert."""
+    for name, matchers in METRIC.findall(" ".join(ALERTS.values())):
+        for label, _, values in MATCHER.findall(matchers) if name.endswith("_total") else ():
+            yield from ((name, label, value) for value in values.split("|"))
+
+
+COUNTED = [*counted()]
 
 
 def jobs() -> dict[str, list[str]]:
@@ -140,6 +153,29 @@ def test_the_page_tells_what_to_do_at_each_alert_and_no_other() -> None:
 def test_a_process_that_does_not_run_is_an_alert(job: str) -> None:
     """It serves no metric that could tell."""
     assert [name for name, expression in ALERTS.items() if expression == f'up{{job="{job}"}} == 0']
+
+
+@pytest.mark.parametrize("job", ["shared-scheduler", "compute-agent"])
+def test_a_process_that_systemd_starts_again_and_again_is_an_alert(job: str) -> None:
+    """It answers between its ends, so it is never down for long, and systemd never gives it up."""
+    wanted = f'changes(process_start_time_seconds{{job="{job}"}}['
+
+    assert [name for name, expression in ALERTS.items() if expression.startswith(wanted)]
+
+
+def test_an_agent_whose_compute_service_never_ran_is_an_alert() -> None:
+    """It knows no node, so it has no series of a node."""
+    registry = CollectorRegistry()
+    AgentMetrics(cast(Agent, Told({})), registry)
+
+    assert registry.get_sample_value("compute_agent_nodes") == 0
+    assert "compute_agent_nodes == 0" in ALERTS["ComputeAgentNotReady"]
+
+
+@pytest.mark.parametrize(("name", "label", "value"), COUNTED)
+def test_a_counter_of_an_alert_is_served_before_its_first_event(name: str, label: str, value: str) -> None:
+    """A series that begins with 1, or with 1000, has not increased for Prometheus."""
+    assert World().registry.get_sample_value(name, {label: value}) is not None
 
 
 def test_a_cloud_that_nobody_serves_is_an_alert() -> None:

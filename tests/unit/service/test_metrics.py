@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from shared_scheduler.answers import terms
 from shared_scheduler.conf.mode import Mode
 from shared_scheduler.decision.record import Attempt, DecisionRecord
 from shared_scheduler.protocol.phases import WindowPhase
@@ -68,6 +69,13 @@ def test_every_freshness_and_state_has_a_number(world: World) -> None:
 
 def test_the_mode_is_a_metric(world: World) -> None:
     assert [world.value("mode", mode=each.value) for each in Mode] == [0, 1, 0]
+
+
+def test_counters_begin_at_zero(world: World) -> None:
+    """Prometheus sees no increase in a series that begins with its first event."""
+    assert {world.value("events_total", event=each) for each in terms.COUNTERS.terms if each != "records_dropped"} == {0}
+    assert {world.value("decisions_total", outcome=each) for each in terms.FAILURES.terms} == {0}
+    assert {world.value("attempts_total", outcome=each) for each in terms.ATTEMPTS.terms} == {0}
 
 
 def test_lag_is_of_the_agents_that_report(world: World) -> None:
