@@ -37,6 +37,7 @@ class AgentMetrics(Collector):
         yield _gauge("channel_connected", "Whether the state channel is connected.", {"": facts.connected})
         yield _gauge("tap_connected", "Whether nova-compute's tap is connected.", {"": facts.tap_connected})
         yield _gauge("queue_depth", "Events that wait.", {"": facts.waiting})
+        yield _gauge("nodes", "Nodes that nova-compute has reported.", {"": len(facts.nodes)})
         ready = {node: found.ready for node, found in facts.nodes.items()}
         yield _gauge("node_ready", "Whether claims for the node are judged.", ready, "node")
         pending = {node: found.pending for node, found in facts.nodes.items()}

@@ -23,7 +23,7 @@ from typing import Any
 import nova.conf
 from nova import context as nova_context
 
-from shared_scheduler.conf.mode import CurrentMode
+from shared_scheduler.conf.mode import CurrentMode, Mode
 from shared_scheduler.core.effects import Answer, AskCandidates, Fail, FailureCode, RecordBuild, RecordNode, RefreshNode
 from shared_scheduler.core.events import (
     AggregateFacts,
@@ -423,8 +423,11 @@ class RunningScheduler:
             return None, None
         served = Telemetry(address.of_worker(os.environ.get(WORKER_NUMBER)), self._not_alive, self._not_ready)
         return served, SchedulerMetrics(
-            self.engine, self._sync.revalidator.report, self._queues(), served.registry, lambda: self._mode.value
+            self.engine, self._sync.revalidator.report, self._queues(), served.registry, self._mode_once_loaded
         )
+
+    def _mode_once_loaded(self) -> Mode | None:
+        return self._mode.value if self._is_loaded else None
 
     def _queues(self) -> Queues:
         """What waits, by the name of its queue."""

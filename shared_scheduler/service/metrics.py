@@ -19,6 +19,7 @@ from prometheus_client import Counter as CounterMetric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from shared_scheduler.answers import terms
 from shared_scheduler.conf.mode import Mode
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.decision.record import DecisionRecord
@@ -50,8 +51,9 @@ class SchedulerMetrics(Collector):
     """``observe`` may be called by any thread; ``collect`` is called by the one that serves the metrics."""
 
     def __init__(
-        self, engine: Engine, reads: Reads, queues: Queues, registry: CollectorRegistry, mode: Callable[[], Mode]
+        self, engine: Engine, reads: Reads, queues: Queues, registry: CollectorRegistry, mode: Callable[[], Mode | None]
     ) -> None:
+        """``mode`` returns None while the scheduler loads: it serves nothing, and may never get further."""
         self._engine = engine
         self._reads = reads
         self._queues = queues
@@ -66,7 +68,15 @@ class SchedulerMetrics(Collector):
             "Time of a whole request (total), of the agent's verdict, and of the write to Placement.",
             ["stage"], registry=registry, buckets=SECONDS,
         )  # fmt: skip
+        self._begin_at_zero()
         registry.register(self)
+
+    def _begin_at_zero(self) -> None:
+        """Prometheus sees no increase in a series that begins with its first event."""
+        for outcome in terms.FAILURES.terms:
+            self._decisions.labels(outcome)
+        for outcome in terms.ATTEMPTS.terms:
+            self._attempts.labels(outcome)
 
     def observe(self, record: DecisionRecord) -> None:
         """Count a request that has ended."""
@@ -108,7 +118,8 @@ class SchedulerMetrics(Collector):
         yield "queue_depth", "Items that wait.", ["queue"], _labelled(depths)
         now = self._mode()
         modes = {mode.value: mode is now for mode in Mode}
-        yield "mode", "1 for the mode of this scheduler, 0 for the others.", ["mode"], _labelled(modes)
+        meaning = "1 for the mode of this scheduler, once it has loaded; 0 for the others."
+        yield "mode", meaning, ["mode"], _labelled(modes)
 
 
 def _of_status(status: Mapping[str, Any]) -> Iterator[Gauge]:
@@ -149,8 +160,9 @@ def _of_sources(reads: Sequence[Mapping[str, Any]]) -> Iterator[Gauge]:
     yield "source_failing", "Keys of a source whose last read failed.", ["source"], _labelled(failing)
 
 
-def _counters(counters: Mapping[str, int], reads: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
-    yield _counter("events", "The counters of status.", "event", counters)
+def _counters(counters: dict[str, int], reads: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+    begun = dict.fromkeys(terms.COUNTERS.terms, 0)  # as _begin_at_zero
+    yield _counter("events", "The counters of status.", "event", begun | counters)
     for name, key, meaning in (
         ("source_reads", "reads", "Reads of a source."),
         ("source_read_failures", "failures", "Failed reads of a source."),

@@ -48,7 +48,7 @@ def test_metrics_are_served_on_a_unix_socket_for_user_and_group(world: World, pa
 
     assert status == 200
     assert "decisions_total 3.0" in text
-    assert "process_resident_memory_bytes" in text
+    assert "process_resident_memory_bytes" in text and "process_start_time_seconds" in text
     assert stat.S_IMODE(path.stat().st_mode) == 0o660
 
 

@@ -43,7 +43,7 @@ class World:
     def __init__(self) -> None:
         self.driver = SchedulerDriver()
         self.registry = CollectorRegistry()
-        self.mode = Mode.SHADOW
+        self.mode: Mode | None = Mode.SHADOW
         reads = Revalidator(lambda event: None).report
         engine = cast(Engine, Inspected(self.driver))
         self.metrics = SchedulerMetrics(engine, reads, {"records": lambda: 7}, self.registry, lambda: self.mode)
@@ -71,9 +71,18 @@ def test_the_mode_is_a_metric(world: World) -> None:
     assert [world.value("mode", mode=each.value) for each in Mode] == [0, 1, 0]
 
 
+def test_a_scheduler_that_loads_has_no_mode_yet(world: World) -> None:
+    """It serves nothing; one that never gets further must not look like one that serves."""
+    world.mode = None
+
+    assert [world.value("mode", mode=each.value) for each in Mode] == [0, 0, 0]
+
+
 def test_counters_begin_at_zero(world: World) -> None:
     """Prometheus sees no increase in a series that begins with its first event."""
-    assert {world.value("events_total", event=each) for each in terms.COUNTERS.terms if each != "records_dropped"} == {0}
+    events = terms.COUNTERS.terms.keys() - {"records_dropped"}  # of this world
+
+    assert {world.value("events_total", event=each) for each in events} == {0}
     assert {world.value("decisions_total", outcome=each) for each in terms.FAILURES.terms} == {0}
     assert {world.value("attempts_total", outcome=each) for each in terms.ATTEMPTS.terms} == {0}
 
