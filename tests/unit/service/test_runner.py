@@ -289,6 +289,21 @@ def test_a_worker_that_refuses_to_start_ends_all(start: type[Running], tmp_path:
     assert "stopped" in parent.rest()
 
 
+#: What the supervisor logs is among what its workers say.
+LOG_IS_SAID = "import logging; logging.basicConfig(stream=sys.stdout)"
+
+
+def test_no_start_is_announced_of_a_worker_that_ends_all(start: type[Running], tmp_path: Path) -> None:
+    served = str(tmp_path / "served")
+    either = f"open({served!r}, 'w').close() if number == '0' else refuse_after({served!r})"
+    parent = start(sys.executable, supervised(tmp_path, start=either, supervisor=LOG_IS_SAID))
+
+    said = " ".join(parent.rest())
+
+    assert "Worker 1 ended with status 78" in said
+    assert "restarted" not in said
+
+
 def test_a_worker_that_cannot_come_back_leaves_those_that_serve_alone(start: type[Running], tmp_path: Path) -> None:
     """A database may be away when one worker is started again; the others decide from memory."""
     served, refused = str(tmp_path / "served"), str(tmp_path / "refused")
