@@ -167,9 +167,8 @@ class Supervisor:
             for number in (signal.SIGHUP, signal.SIGUSR2):
                 if number in arrived:
                     self._signal_all(number)
-            now_s = time.monotonic()
-            refused = self._reap(now_s)
-            if refused is not None and not self._is_anyone_healthy(now_s):
+            refused = self._reap(time.monotonic())
+            if refused is not None:
                 return self._end_all(refused)
 
     def _start_due(self, now_s: float) -> None:
@@ -201,32 +200,34 @@ class Supervisor:
         return max(0.01, min(due)) if due else None
 
     def _reap(self, now_s: float) -> int | None:
-        """Record the workers that have ended.
+        """Plan the next starts of the workers that have ended.
 
-        Returns the exit status of one that could not start, that of a wrong option before another; None if all could.
+        Returns the exit status of one that could not start and ends all, that of a wrong option before another; None if
+        all go on.
         """
-        ended = set[int]()
-        for worker in self._workers:
-            status = worker.process.poll() if worker.process is not None else None
-            if status is None:
-                continue
-            worker.process = None
-            ended.add(status)
-            self._plan_restart(worker, status, now_s)
-        return next((status for status in (REFUSED_TO_START, TRY_AGAIN) if status in ended), None)
+        ended = [(worker, status) for worker in self._workers if (status := self._status_of_ended(worker)) is not None]
+        statuses = {status for _, status in ended}
+        refused = next((status for status in (REFUSED_TO_START, TRY_AGAIN) if status in statuses), None)
+        if refused is not None and self._is_anyone_healthy(now_s):
+            refused = None
+        for worker, status in ended:
+            self._plan_restart(worker, status, now_s, is_last=refused is not None)
+        return refused
 
-    def _plan_restart(self, worker: _Worker, status: int, now_s: float) -> None:
+    @staticmethod
+    def _status_of_ended(worker: _Worker) -> int | None:
+        status = worker.process.poll() if worker.process is not None else None
+        if status is not None:
+            worker.process = None
+        return status
+
+    def _plan_restart(self, worker: _Worker, status: int, now_s: float, is_last: bool) -> None:
         lived_s = now_s - worker.started_at_s
         if lived_s >= HEALTHY_AFTER_S:
             worker.deaths = 0
         pause_s = self._pause_worker(worker, now_s)
-        LOG.error(
-            "Worker %d ended with status %d after %.0f seconds; it is restarted in %.1f seconds",
-            worker.number,
-            status,
-            lived_s,
-            pause_s,
-        )
+        what_next = "all workers end" if is_last else f"it is restarted in {pause_s:.1f} seconds"
+        LOG.error("Worker %d ended with status %d after %.0f seconds; %s", worker.number, status, lived_s, what_next)
 
     @staticmethod
     def _pause_worker(worker: _Worker, now_s: float) -> float:
