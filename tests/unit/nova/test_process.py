@@ -13,6 +13,7 @@ from typing import Any
 import oslo_messaging
 import pytest
 from oslo_db import exception as db_exception
+from sqlalchemy import exc as sa_exc
 
 from shared_scheduler.cmd import scheduler
 from shared_scheduler.daemon.telemetry import Telemetry
@@ -47,6 +48,24 @@ def test_a_broker_that_fails_after_the_preflight_check(said: list[str], monkeypa
     assert "192.0.2.7:5672" in said[0]
 
 
+#: as Nova's own queries raise it, which oslo.db does not translate
+WRONG_PASSWORD = sa_exc.OperationalError(
+    "SELECT cell_mappings.id FROM cell_mappings", {}, Exception(1045, "Access denied for user 'nova'@'192.0.2.7'")
+)
+
+
+def test_a_database_that_refuses_is_told_in_one_line_with_the_remedy(
+    said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends_with(WRONG_PASSWORD, monkeypatch)
+
+    process.main(["nova-scheduler"])
+
+    [line] = said
+    assert "user or password are wrong (Access denied for user 'nova'@'192.0.2.7')" in line
+    assert "[api_database]" in line and "SELECT" not in line
+
+
 #: an address of a network for documentation, which no machine has
 NO_ADDRESS_OF_THIS_MACHINE = TelemetryAddress("192.0.2.7", 9190)
 
@@ -60,8 +79,9 @@ def bind() -> Any:
     DatabaseError("[api_database] connection: the database cannot be read"),
     db_exception.DBConnectionError(OSError("connection refused")),
     StockAwayError("mode shadow needs a nova-scheduler"),
+    WRONG_PASSWORD,
     bind,
-], ids=["server", "database", "query", "nova-scheduler", "address of metrics"])  # fmt: skip
+], ids=["server", "database", "query", "nova-scheduler", "password", "address of metrics"])  # fmt: skip
 def test_what_is_away_at_present_lets_systemd_start_the_scheduler_again(
     said: list[str], monkeypatch: pytest.MonkeyPatch, error: Any
 ) -> None:
