@@ -23,6 +23,7 @@ from oslo_log import log as logging
 from oslo_messaging import DriverLoadFailure, InvalidTransportURL, MessagingException
 from oslo_reports import opts as gmr_opts
 from oslo_service import opts as service_opts
+from sqlalchemy import exc as sa_exc
 
 from shared_scheduler.conf import opts
 from shared_scheduler.conf.mode import Mode
@@ -38,7 +39,7 @@ from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.service import preflight
 from shared_scheduler.service.runner import REFUSED_TO_START, TRY_AGAIN, WORKER_NUMBER, Runner, Supervisor
-from shared_scheduler.sync.databases import DatabaseError
+from shared_scheduler.sync.databases import DatabaseError, advice
 from shared_scheduler.transport.urls import TransportUrlError, names_rabbit, parse_transport_url, rabbit_options
 
 CONF = nova.conf.CONF
@@ -53,13 +54,15 @@ COMMAND = "shared-scheduler"
 REQUESTS_PART = 0.8
 MANAGER = "shared_scheduler.nova.manager.SharedSchedulerManager"
 
+#: Errors of the queries of Nova itself, which reads its databases first.  oslo.db does not translate all of SQLAlchemy's.
+DATABASE = (db_exception.DBError, sa_exc.DBAPIError)
 #: What does not answer at present, and may answer later without a change of an option.
 AWAY = (
     preflight.ServerUnreachableError,
     DatabaseError,
     StockAwayError,
     TelemetryUnavailableError,
-    db_exception.DBError,
+    *DATABASE,
     MessagingException,  # a broker that went away after the preflight check
 )
 #: Errors of oslo.messaging that only another ``transport_url`` removes.
@@ -156,12 +159,18 @@ def placement_problem() -> str:
 
 def refuse(error: BaseException) -> int:
     """Report in the log and on the terminal why the service cannot start.  The exit status."""
-    text = " ".join(str(error).split())
-    line = f"shared-scheduler cannot start: {text or type(error).__name__}"
+    line = f"shared-scheduler cannot start: {_told(error)}"
     LOG.error(line)
     if CONF.log_file or CONF.log_dir or CONF.use_syslog:
         print(line, file=sys.stderr)
     return TRY_AGAIN if isinstance(error, AWAY) and not isinstance(error, WRONG_URL) else REFUSED_TO_START
+
+
+def _told(error: BaseException) -> str:
+    """One line about an error that an operator can correct."""
+    if isinstance(error, DATABASE):
+        return f"Nova's databases ([api_database] and [database] connection) cannot be read: {advice(error)}"
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _run() -> int:
@@ -224,7 +233,7 @@ def _apply(server: Any) -> str:
         context.CELLS = []
         server.reset()
     except CORRECTABLE as error:
-        return " ".join(str(error).split()) or type(error).__name__
+        return _told(error)
     return ""
 
 

@@ -160,7 +160,7 @@ class _Database:
         except db_exception.CantStartEngineError as error:
             raise DatabaseError(f"{self._option} is not set; set it in nova.conf") from error
         except (db_exception.DBError, sa_exc.SQLAlchemyError, ImportError, ValueError, TypeError) as error:
-            raise DatabaseError(f"{self._option}: the database cannot be read: {_advice(error)}") from error
+            raise DatabaseError(f"{self._option}: the database cannot be read: {advice(error)}") from error
 
 
 class ApiDatabase(_Database):
@@ -572,8 +572,8 @@ def _aware(value: Any) -> Any:
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
 
 
-def _advice(error: Exception) -> str:
-    """The remedy for an operator, with the driver's own message."""
+def advice(error: BaseException) -> str:
+    """The remedy for an operator, with the driver's own message, but without the query."""
     inner = getattr(error, "inner_exception", None) or error  # oslo.db wraps SQLAlchemy's, which wrap the driver's
     original = getattr(inner, "orig", None) or inner
     number = original.args[0] if original.args else None
