@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import amqp
 import oslo_messaging
 import pytest
 from oslo_db import exception as db_exception
@@ -53,6 +54,20 @@ WRONG_PASSWORD = sa_exc.OperationalError(
     "SELECT cell_mappings.id FROM cell_mappings", {}, Exception(1045, "Access denied for user 'nova'@'192.0.2.7'")
 )
 
+#: as oslo.messaging lets it through
+REFUSED_LOGIN = amqp.AccessRefused("Login was refused", (0, 0))
+
+
+def test_a_broker_that_refuses_is_told_in_one_line_with_the_option(
+    said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends_with(REFUSED_LOGIN, monkeypatch)
+
+    process.main(["nova-scheduler"])
+
+    [line] = said
+    assert "Login was refused" in line and "[DEFAULT] transport_url" in line
+
 
 def test_a_database_that_refuses_is_told_in_one_line_with_the_remedy(
     said: list[str], monkeypatch: pytest.MonkeyPatch
@@ -80,8 +95,9 @@ def bind() -> Any:
     db_exception.DBConnectionError(OSError("connection refused")),
     StockAwayError("mode shadow needs a nova-scheduler"),
     WRONG_PASSWORD,
+    REFUSED_LOGIN,
     bind,
-], ids=["server", "database", "query", "nova-scheduler", "password", "address of metrics"])  # fmt: skip
+], ids=["server", "database", "query", "nova-scheduler", "password", "login", "address of metrics"])  # fmt: skip
 def test_what_is_away_at_present_lets_systemd_start_the_scheduler_again(
     said: list[str], monkeypatch: pytest.MonkeyPatch, error: Any
 ) -> None:
