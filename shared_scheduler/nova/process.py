@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import nova.conf
+from amqp.exceptions import AMQPError
 from nova import config, context, exception, objects, rpc, thread_pool_factory, version
 from nova.scheduler import rpcapi
 from oslo_config import cfg
@@ -54,7 +55,7 @@ COMMAND = "shared-scheduler"
 REQUESTS_PART = 0.8
 MANAGER = "shared_scheduler.nova.manager.SharedSchedulerManager"
 
-#: Errors of the queries of Nova itself, which reads its databases first.  oslo.db does not translate all of SQLAlchemy's.
+#: Errors of the queries of Nova itself, which reads its databases first.  oslo.db leaves some of SQLAlchemy's alone.
 DATABASE = (db_exception.DBError, sa_exc.DBAPIError)
 #: What does not answer at present, and may answer later without a change of an option.
 AWAY = (
@@ -64,6 +65,7 @@ AWAY = (
     TelemetryUnavailableError,
     *DATABASE,
     MessagingException,  # a broker that went away after the preflight check
+    AMQPError,  # a broker that refuses the login or the virtual host
 )
 #: Errors of oslo.messaging that only another ``transport_url`` removes.
 WRONG_URL = (DriverLoadFailure, InvalidTransportURL)
@@ -170,7 +172,8 @@ def _told(error: BaseException) -> str:
     """One line about an error that an operator can correct."""
     if isinstance(error, DATABASE):
         return f"Nova's databases ([api_database] and [database] connection) cannot be read: {advice(error)}"
-    return " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
+    return f"[DEFAULT] transport_url: the message queue refuses: {text}" if isinstance(error, AMQPError) else text
 
 
 def _run() -> int:
