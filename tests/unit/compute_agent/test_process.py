@@ -176,6 +176,19 @@ def test_keys_that_cannot_be_used_end_it_with_one_line(process: Process, tmp_pat
     assert process.child is not None and process.child.returncode == 78
 
 
+def test_another_agent_that_still_runs_ends_it_so_that_it_is_started_again(process: Process, tmp_path: Path) -> None:
+    """An embedded agent ends with its nova-compute, perhaps after systemd has started this one."""
+    other = StateDirectory(str(tmp_path / "compute-agent"))
+    process.configure()
+
+    child = process.start()
+
+    said, _ = child.communicate(timeout=WAIT_S)
+    other.close()
+    assert child.returncode == EXIT_TEMPORARY
+    assert "another agent" in said and said.count("\n") == 1
+
+
 def test_a_full_disk_ends_it_so_that_it_is_started_again(process: Process, tmp_path: Path) -> None:
     """systemd starts no agent again whose configuration cannot be used, and a node without one would stay so."""
     state = tmp_path / "compute-agent"
