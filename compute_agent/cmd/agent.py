@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from shared_scheduler.release import release
 
 PROG = "compute-agent"
-#: Exit codes: the configuration cannot work (EX_CONFIG), so that a restart would not help; the disk is full, or the
-#: address of the metrics cannot be bound, at present (EX_TEMPFAIL); an unexpected error.
+#: Exit codes: the configuration cannot work (EX_CONFIG), so that a restart would not help; at present, the disk is
+#: full, another agent runs, or the address of the metrics cannot be bound (EX_TEMPFAIL); an unexpected error.
 EXIT_CONFIG = 78
 EXIT_TEMPORARY = 75
 EXIT_UNEXPECTED = 2
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from oslo_log import log
 
         from compute_agent.service.process import AgentProcess
-        from compute_agent.service.state_directory import StateError, StateFullError
+        from compute_agent.service.state_directory import StateError, StateFullError, StateTakenError
         from compute_agent.sources import nova_conf
         from shared_scheduler.daemon.telemetry_address import TelemetryError, TelemetryUnavailableError
         from shared_scheduler.placement.reader import PlacementConfigError
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         conf = nova_conf.load(given, PROG, release())
         log.setup(conf, PROG)
         process = AgentProcess(conf, nova_conf.NovasConfiguration(given, PROG, release()))
-    except StateFullError as error:
+    except (StateFullError, StateTakenError) as error:
         return _refuse(str(error), EXIT_TEMPORARY)
     except (nova_conf.ConfigError, PlacementConfigError, StateError, KeyringError, ValueError) as error:
         return _refuse(str(error))

@@ -46,6 +46,10 @@ class StateFullError(StateError):
     """There is no room for the state at present."""
 
 
+class StateTakenError(StateError):
+    """Another agent uses it at present."""
+
+
 class StateDirectory:
     """Owned by one process at a time.
 
@@ -76,9 +80,9 @@ class StateDirectory:
         except OSError:
             pid = os.pread(self._lock, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(self._lock)
-            raise StateError(
+            raise StateTakenError(
                 f"another agent (process {pid}) runs with [compute_agent] state_path = {self.path}: "
-                "stop it, or give this one a state_path of its own"
+                "stop it, or give this one a state_path of its own, and start it again if systemd does not"
             ) from None
         with suppress(OSError):  # only a second agent tells the id; what needs the disk reports it
             os.ftruncate(self._lock, 0)
