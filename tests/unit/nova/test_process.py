@@ -13,6 +13,7 @@ from typing import Any
 import amqp
 import oslo_messaging
 import pytest
+from oslo_config import cfg
 from oslo_db import exception as db_exception
 from sqlalchemy import exc as sa_exc
 
@@ -35,7 +36,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(process, "prepare", lambda argv: None)
     monkeypatch.setattr(process, "check_dependencies", lambda: None)
     monkeypatch.setattr(process, "warn_of_missing_stock", lambda: None)
-    monkeypatch.setattr(process.LOG, "error", lines.append)
+    monkeypatch.setattr(process.LOG, "error", lambda line, *values: lines.append(line % values if values else line))
     return lines
 
 
@@ -148,6 +149,42 @@ def test_an_error_is_not_reported_twice(said: list[str], monkeypatch: pytest.Mon
     process.reload(None)
 
     assert under_way == [None, None]
+
+
+class Served:
+    """A service whose databases refuse."""
+
+    def enter(self, mode: Any) -> None:
+        """It is in this mode."""
+
+    def reset(self) -> None:
+        raise DatabaseError("[api_database] connection: the database cannot be read")
+
+
+def test_a_reload_that_fails_half_way_does_not_say_that_nothing_has_changed(
+    said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The options of the files are in use by then."""
+    monkeypatch.setattr(process.configuration, "check_files", lambda: None)
+    monkeypatch.setattr(process.CONF, "mutate_config_files", lambda: None)
+
+    process.reload(Served())
+
+    [line] = said
+    assert "the database cannot be read" in line
+    assert "nothing has changed" not in line and "previous configuration" not in line
+
+
+def test_a_reload_of_wrong_files_changes_nothing_and_says_so(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise cfg.ConfigFileValueError("Value for option request_timeout_s is not valid")
+
+    monkeypatch.setattr(process.configuration, "check_files", refuse)
+
+    process.reload(Served())
+
+    [line] = said
+    assert "nothing has changed" in line and "request_timeout_s" in line
 
 
 def test_the_version_is_ours_and_that_of_nova(
