@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -217,24 +218,34 @@ class LosslessStop:
         self._server.manager.cleanup_host()
 
 
+#: What a reload says that failed: before it changed anything, and after that.
+NOTHING = "nothing has changed"
+PART = "options, and a mode logged above, have changed; cells, filters, weighers, aggregates and keys have not"
+
+
 def reload(server: Any) -> None:
     """SIGHUP: read options and enter their mode; read cells, filters, weighers, aggregates and keys; keep the table."""
     LOG.info("Reloading")
-    problem = _apply(server)
+    changed, problem = NOTHING, _problem_of(configuration.check_files)
+    if not problem:
+        changed, problem = PART, _problem_of(partial(_apply, server))
     if problem:
-        LOG.error("Reload failed; except for a mode logged above, the previous configuration stays in use: %s", problem)
+        LOG.error("Reload failed; %s: %s", changed, problem)
     else:
         LOG.info("Reloaded")
 
 
-def _apply(server: Any) -> str:
-    """Apply the configuration.  Why it could not be applied; empty if it was."""
+def _apply(server: Any) -> None:
+    CONF.mutate_config_files()
+    server.enter(Mode(CONF.shared_scheduler.mode))
+    context.CELLS = []
+    server.reset()
+
+
+def _problem_of(step: Callable[[], None]) -> str:
+    """Why a step could not be made; empty if it was."""
     try:
-        configuration.check_files()
-        CONF.mutate_config_files()
-        server.enter(Mode(CONF.shared_scheduler.mode))
-        context.CELLS = []
-        server.reset()
+        step()
     except CORRECTABLE as error:
         return _told(error)
     return ""

@@ -48,7 +48,7 @@ class Reloads:
             try:
                 self._reload()
             except Exception:
-                LOG.exception("Reload failed; the service continues with its previous configuration")
+                LOG.exception("Reload failed; the service goes on, with part of its previous configuration")
             self._tell(READY)
 
     def _take(self) -> bool:
