@@ -427,7 +427,7 @@ SENTENCES = {
         f"``tests/longer`` runs {len(MORE_DEMOS)} more small ones",
     ),
     "doc/source/admin/deployers.rst": (f"rows up to {10_000 / state_sync.AUDIT_READS_PER_S:.0f} s old",),
-    "doc/source/user/broker_faults.rst": (
+    "doc/source/contributor/broker_faults.rst": (
         f"they do so after {3 * OURS.hello_interval_s:.0f} s",
         f"up to {transport_settings.PUBLISH_MAX_MESSAGES} messages are in flight",
     ),

@@ -33,7 +33,7 @@ MANUAL = Manual(
             "tools/lab fire --agents 10000 --schedulers 8 --faults cold-start --queue-max 200000 --rest 60",
             "all agents join; the idle fleet; all schedulers start at once",
         ),
-        ("tools/lab fire --save FILE --page doc/source/user/broker_faults.rst", "a full run, for the documentation"),
+        ("tools/lab fire --save FILE --page doc/source/contributor/broker_faults.rst", "a full run, for the pages"),
     ),
     wrong="a request without an answer, over-commit, a table that stays wrong, a fault without its effect",
 )
@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--list", action="store_true", help="list the faults")
     made.add_argument("--save", type=Path, metavar="FILE", help="write the figures to FILE (JSON), after each fault")
     made.add_argument("--page", type=Path, metavar="FILE",
-                      help="write the tables into this page, doc/source/user/broker_faults.rst")  # fmt: skip
+                      help="write the tables into this page, doc/source/contributor/broker_faults.rst")  # fmt: skip
     made.add_argument("--show", type=Path, metavar="FILE", nargs="+", help="only print the tables of saved runs")
     add_format(made)
     return made
