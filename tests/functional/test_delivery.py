@@ -36,7 +36,20 @@ def test_systemd_makes_the_user_and_the_directory_of_the_agent(tmp_path: Path) -
 
     assert (users.returncode, made.returncode) == (0, 0), users.stderr + made.stderr
     assert "nova:" in (tmp_path / "etc/passwd").read_text()
-    assert (tmp_path / "var/lib/nova/compute-agent").stat().st_mode & 0o777 == 0o750
+    home, state = tmp_path / "var/lib/nova", tmp_path / "var/lib/nova/compute-agent"
+    assert state.stat().st_mode & 0o777 == 0o750
+    # the scheduler makes the directory of its records itself
+    assert home.stat().st_uid == state.stat().st_uid != 0
+
+
+def test_systemd_leaves_the_directory_of_nova_as_a_package_has_made_it(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "var/lib/nova").mkdir(mode=0o711, parents=True)
+
+    run("systemd-sysusers", f"--root={tmp_path}", ROOT / "etc/sysusers.d/shared-scheduler.conf")
+    run("systemd-tmpfiles", f"--root={tmp_path}", "--create", ROOT / "etc/tmpfiles.d/shared-scheduler.conf")
+
+    assert (tmp_path / "var/lib/nova").stat().st_mode & 0o777 == 0o711
 
 
 @pytest.mark.parametrize("unit", sorted((ROOT / "etc/systemd").glob("*.service")), ids=lambda path: path.name)
