@@ -250,3 +250,17 @@ def test_two_answers_to_a_delete_that_was_sent_again_are_one() -> None:
     (last,) = of_kind(ef.DeleteAllocation, driver.wait(60.0))
     driver.deleted(last)
     driver.idle()
+
+
+def test_an_answer_that_ends_a_claim_after_another_one_that_did_not_is_the_last_of_it() -> None:
+    # given a delete that was sent again, because it waited for long
+    driver = SchedulerDriver().with_agents("node-1")
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
+    only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))
+    again, *_ = of_kind(ef.DeleteAllocation, driver.wait(3600.0))
+    # when one of them fails, and the other one succeeds before the pause is over
+    driver.deleted(again, gone=False)
+    driver.deleted(again)
+    # then nothing follows
+    assert driver.wait(3600.0) == []
+    driver.idle()
