@@ -820,6 +820,7 @@ class Claims:
         if claim is None or claim.state != ClaimState.DELETING:
             return
         self._timers.cancel(("deleting", claim.claim_id))
+        self._timers.cancel(("delete", claim.claim_id))  # the pause after another one, if it was sent twice
         if event.gone and claim.outrun:
             self._delete_again(step, claim)
             return
