@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,12 @@ from shared_scheduler.sync import orphan_sweeper
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.orphan_sweeper import AGAIN_S, CHECKS, CHECKS_A_SWEEP, TURN_S, OrphanSweeper, Share
 from tests.unit.placement.conftest import placement_app, world
-from tests.unit.placement.real_placement import World, carried_out, never_sent
+from tests.unit.placement.real_placement import World, carried_out, in_trouble, never_sent
 from tests.unit.sync.nova_databases import NovaDatabases
+
+
+#: Between two sweeps.
+SWEEP_S = 15.0
 
 
 class Site:
@@ -159,6 +164,32 @@ def test_servers_that_were_checked_are_not_checked_again_after_an_outage(
     assert site.asked(server) == asked
 
 
+def test_shelved_servers_that_were_checked_are_not_checked_again_after_an_outage_of_their_cell(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a shelved server that was checked twice
+    server = site.shelved()
+    for _ in range(20):
+        site.sweep()
+        site.wait(2 * SWEEP_S)
+    asked = site.asked(server)
+    assert asked == CHECKS
+
+    def away(*_: object) -> None:
+        raise DatabaseError("the cell is away")
+
+    # when its cell cannot be read for a while
+    with monkeypatch.context() as outage:
+        outage.setattr(site.cells[0], "offloaded", away)
+        with pytest.raises(DatabaseError):
+            site.sweep()
+    for _ in range(20):
+        site.sweep()
+        site.wait(2 * SWEEP_S)
+    # then Placement is not asked about the server again
+    assert site.asked(server) == asked
+
+
 def test_a_clock_that_was_fast_when_a_server_was_given_up_does_not_hide_other_servers(site: Site) -> None:
     # given a server that a nova-conductor has mapped whose clock was two hours ahead
     site.wait(7200.0)
@@ -242,6 +273,56 @@ def test_deletes_that_failed_do_not_come_before_first_checks(site: Site, monkeyp
     site.sweep()
     # then
     assert not site.holds(late)
+
+
+def test_a_server_whose_allocations_cannot_be_read_does_not_keep_those_of_others(site: Site) -> None:
+    # given a server with allocations of which Placement makes an error, and a leak that came later
+    node, broken = site.world.provider(), site.server("cell0")
+    site.wait(1.0)
+    server = site.server("cell0")
+    site.take(server, node)
+
+    def fails(method: str, path: str, carry_out: Callable[[], requests.Response]) -> requests.Response:
+        return in_trouble(method, path, carry_out) if path.endswith(broken) else carry_out()
+
+    site.world.http.every_read = fails
+    # when a sweep has ended with that error
+    with pytest.raises(PlacementError):
+        site.sweep()
+    # then the next one goes on with the others
+    site.sweep()
+    assert not site.holds(server)
+    # and the first one is tried again
+    site.world.http.every_read = None
+    site.take(broken, node)
+    site.wait(AGAIN_S)
+    site.sweep()
+    assert not site.holds(broken)
+
+
+def test_a_cell_that_is_lost_during_a_sweep_does_not_keep_the_servers_of_others(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a shelved server, and one in cell 0 that is checked after it
+    shelved, node = site.shelved(), site.world.provider()
+    site.server("cell0")
+    site.wait(1.0)
+    buried = site.server("cell0")
+    for server in (shelved, buried):
+        site.take(server, node)
+    listed = site.cells[0].offloaded
+
+    def lists(within: timedelta, limit: int, server: str | None = None) -> Any:
+        if server is not None:
+            raise DatabaseError("the cell is away")
+        return listed(within, limit)
+
+    # when the cell answers once
+    monkeypatch.setattr(site.cells[0], "offloaded", lists)
+    with pytest.raises(DatabaseError, match="the cell is away"):
+        site.sweep()
+    # then the other one is checked
+    assert site.holds(shelved) and not site.holds(buried)
 
 
 def test_the_agent_is_told_of_a_delete_although_placement_is_away_for_a_while(site: Site) -> None:
@@ -404,6 +485,9 @@ class HeldWrites:
         self._held.append(carry_out)
         raise requests.exceptions.ReadTimeout("read timed out")
 
+    def __len__(self) -> int:
+        return len(self._held)
+
     def arrive(self) -> None:
         """Placement carries them out."""
         for carry_out in self._held:
@@ -431,6 +515,49 @@ def test_a_delete_that_comes_late_does_not_find_the_next_unshelve(site: Site) ->
     held.arrive()
     site.take(server, node)
     assert site.holds(server)
+
+
+def test_a_delete_of_the_request_that_failed_does_not_find_the_next_unshelve(site: Site) -> None:
+    # given an unshelve that another scheduler has ended without an answer to its own delete
+    node, server, held = site.world.provider(), site.shelved(), HeldWrites()
+    site.take(server, node)
+    delete = DeleteAllocation("claim", server, {node: {"VCPU": 1}}, "req", sole_until_s=float("inf"))
+    site.world.http.every_write = held.hold
+    assert not site.new_writer().delete(delete).gone
+    site.world.http.every_write = None
+    site.nova.change_instance(server, task_state=None)
+    # when the allocation is found
+    site.wait(SWEEP_S)
+    site.sweep()
+    # then the record stays until the delete has come: an unshelve would make one with the same generation
+    assert site.holds(server)
+    held.arrive()
+    site.take(server, node)
+    assert site.holds(server)
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["known", "forgotten"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_no_scheduler_deletes_while_the_delete_of_another_one_may_arrive(
+    site: Site, count: int, restart: bool
+) -> None:
+    # given schedulers whose deletes get no answer; each sweeps at a time of its own, and may forget what it has done
+    server, held, sent = site.shelved(), HeldWrites(), list[tuple[float, int]]()
+    site.take(server, site.world.provider())
+    site.world.http.every_write = held.hold
+    schedulers = [site.scheduler(Share(rank, count)) for rank in range(count)]
+    # when they sweep for some turns
+    while site.now_s < 2 * count * TURN_S:
+        for rank in range(count):
+            deletes = len(held)
+            scheduler = site.scheduler(Share(rank, count)) if restart else schedulers[rank]
+            list(scheduler.sweep())
+            sent += [(site.now_s, rank)] * (len(held) - deletes)
+            site.wait(SWEEP_S / count)
+    # then each has tried it, and none before the delete of the one before has arrived
+    assert {rank for _, rank in sent} == {*range(count)}
+    changes = [(at_s, later_s) for (at_s, one), (later_s, other) in pairwise(sent) if one != other]
+    assert min(later_s - at_s for at_s, later_s in changes) >= CARRIED_OUT_WITHIN_S
 
 
 def test_another_scheduler_deletes_what_the_first_one_does_not(site: Site) -> None:
