@@ -9,20 +9,22 @@ the same effect.
 
 Therefore servers in cell 0, and shelved servers that changed recently and have no task, are looked up in Placement.
 Each is checked twice: when it is listed first, and later, for a write that was still under way at the first check.  A
-check whose delete failed does not count: it is repeated as long as the server is listed.  A shelved server is read
-again after Placement was read: if an unshelve started before, it keeps the allocation; a later change has another
-generation, with which the delete is refused.
+check whose delete failed does not count: it is repeated as long as the server is listed.  One that fails is a try, so
+the other servers come before it.  A shelved server is read again after Placement was read: if an unshelve started
+before, it keeps the allocation; a later change has another generation, with which the delete is refused.
 
-A delete without an answer may be carried out later.  If another scheduler had deleted the same allocation meanwhile, it
-would delete that of the next unshelve, whose record has the same generation (``placement/late_writes.py``).  So only
-one scheduler checks a shelved server at first: the one whose share has it.  The next one takes its turn if the
-allocation stands for ``TURN_S`` longer.  A scheduler does not delete either while a write of its own for the server
-may still be carried out.  Servers in cell 0 are never placed again, so all schedulers check them at once.
+A delete without an answer may be carried out later: that of another sweep, or of the scheduler that handled the failed
+request.  If the same allocation had been deleted meanwhile, it would delete that of the next unshelve, whose record has
+the same generation (``placement/late_writes.py``).  So the schedulers take turns with a shelved server, and each turn
+begins with a wait, until nothing arrives any more.  They all count the turns from the last change of the server, so one
+that was started again continues.  The first turn is that of the scheduler whose share has the server.  A scheduler does
+not delete either while a write of its own for the server may still be carried out.  Servers in cell 0 are never placed
+again, so all schedulers check them at once.
 
 Each round checks a bounded number of servers.  First checks precede second ones, the scheduler's own share precedes
 the shares of other schedulers, older servers precede newer ones, and the sources alternate.  If builds fail faster than
 one scheduler can check them, all schedulers share the work; a scheduler with a wrong list of live schedulers checks
-more than its share, never less.  For shelved servers, the share decides who is the first.
+more than its share, never less.  With shelved servers, it takes more turns.
 """
 
 from __future__ import annotations
@@ -52,9 +54,9 @@ SWEEP_BACK = timedelta(hours=1)
 LISTED_MAX = 2_000
 #: Time between the two checks of a server; a write takes less than this (the time limit of its request).
 AGAIN_S = 120.0
-#: Time after which the next scheduler may check a shelved server: Placement has then carried out what the one before
-#: has sent until its second check, or never will.
-TURN_S = AGAIN_S + CARRIED_OUT_WITHIN_S
+#: The turn of one scheduler with a shelved server, and the wait with which it begins: Placement has then carried out
+#: what others have sent, or never will.  Clocks of schedulers and of Nova may differ, and a check takes its time.
+TURN_S, TURN_WAIT_S = 180.0, CARRIED_OUT_WITHIN_S + 30.0
 CHECKS = 2
 #: Time for which a sweep waits for each database.
 READ_WITHIN_S = 10.0
@@ -68,13 +70,18 @@ class Share:
     rank: int
     count: int
 
-    def turn(self, server: str) -> int:
-        """How many schedulers come before this one if they check a server one after the other."""
-        return (self.rank - crc32(server.encode())) % self.count
-
     def has(self, server: str) -> bool:
         """Whether a server belongs to this share."""
-        return self.turn(server) == 0
+        return self._turn(server) == 0
+
+    def has_turn(self, server: str, age_s: float) -> bool:
+        """Whether this scheduler may delete the allocations of a server that changed so long ago."""
+        turn, waited_s = divmod(age_s, TURN_S)
+        return age_s >= 0 and turn % self.count == self._turn(server) and waited_s >= TURN_WAIT_S
+
+    def _turn(self, server: str) -> int:
+        """How many schedulers come before this one."""
+        return (self.rank - crc32(server.encode())) % self.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +95,8 @@ class _Suspect:
 
 @dataclass(slots=True)
 class _Checked:
-    """``since_s``: when the server was listed first.  ``tries``: all checks.  ``times``: those that count."""
+    """``tries``: all checks.  ``times``: those that count."""
 
-    since_s: float
     tries: int = 0
     times: int = 0
     last_s: float = 0.0
@@ -116,6 +122,7 @@ class OrphanSweeper:
         self._restore = restore
         self._checked: dict[_Suspect, _Checked] = {}
         self._outage: DatabaseError | None = None
+        self._away: set[str] = set()  # cells that the last sweep could not read
         self._reads = BoundedReads(READ_WITHIN_S)
 
     def sweep(self) -> Iterator[NodeContradicted]:
@@ -124,20 +131,32 @@ class OrphanSweeper:
         :raises DatabaseError: when a database cannot be read; the servers of the others have been checked
         :raises PlacementError: when Placement does not answer
         """
-        self._outage = None
+        self._outage, self._away = None, set()
         known, places = self._checked, dict(self._suspects())
-        self._checked = {suspect: known.get(suspect, _Checked(self._clock())) for suspect in places}
+        self._checked = {suspect: checked for suspect, checked in known.items() if self._is_away(suspect)}
+        self._checked |= {suspect: known.get(suspect, _Checked()) for suspect in places}
         for suspect in self._due(places)[:CHECKS_A_SWEEP]:
-            checked = self._checked[suspect]
-            checked.times += yield from self._check(suspect)
-            checked.tries += 1
-            checked.last_s = self._clock()
+            yield from self._try(suspect)
         if self._outage is not None:
             raise self._outage
 
+    def _is_away(self, suspect: _Suspect) -> bool:
+        return suspect.cell is not None and suspect.cell.cell.uuid in self._away
+
+    def _try(self, suspect: _Suspect) -> Iterator[NodeContradicted]:
+        """Check a server; an error must not make it the first one of the next sweep again."""
+        checked = self._checked[suspect]
+        checked.tries += 1
+        try:
+            checked.times += yield from self._check(suspect)
+        except DatabaseError as error:  # its cell is away: the others are checked
+            self._outage = error
+        finally:
+            checked.last_s = self._clock()
+
     def _due(self, places: Mapping[_Suspect, int]) -> list[_Suspect]:
         share = self._share()
-        due = [suspect for suspect, checked in self._checked.items() if self._is_due(suspect, checked, share)]
+        due = [suspect for suspect in places if self._is_due(suspect, self._checked[suspect], share)]
         return sorted(due, key=lambda each: (self._checked[each].tries, not share.has(each.server), places[each]))
 
     def _suspects(self) -> Iterator[tuple[_Suspect, int]]:
@@ -148,6 +167,7 @@ class OrphanSweeper:
                 found = self._offloaded(cell, LISTED_MAX)
             except DatabaseError as error:
                 self._outage = error
+                self._away.add(cell.cell.uuid)
                 continue
             own = (_Suspect(server, changed_at, cell) for server, changed_at in reversed(found))
             yield from zip(own, count(), strict=False)
@@ -172,10 +192,8 @@ class OrphanSweeper:
         return (suspect.server, suspect.changed_at) in self._offloaded(suspect.cell, 1, suspect.server)
 
     def _is_due(self, suspect: _Suspect, checked: _Checked, share: Share) -> bool:
-        if checked.tries:
-            return checked.times < CHECKS and self._clock() - checked.last_s >= AGAIN_S
-        turn = 0 if suspect.cell is None else share.turn(suspect.server)
-        return self._clock() - checked.since_s >= turn * TURN_S
+        waited = checked.tries == 0 or self._clock() - checked.last_s >= AGAIN_S
+        return checked.times < CHECKS and waited and _has_turn(suspect, share)
 
     def _check(self, suspect: _Suspect) -> Generator[NodeContradicted, None, bool]:
         """Whether the check counts.  Providers are read before the delete, so that the agents are told of it."""
@@ -184,6 +202,8 @@ class OrphanSweeper:
         roots = sorted(set(map(self._client.root, standing.allocations)))
         if not standing.allocations or not self._is_idle(suspect):
             return True
+        if not _has_turn(suspect, self._share()):  # Placement, or a check before, took too long
+            return False
         if not self._let_go(server, standing):
             return False
         LOG.info("Server %s has no host because its request failed: deleted its allocations of %s", server,
@@ -202,3 +222,10 @@ class OrphanSweeper:
             )  # fmt: skip
             return False
         return True
+
+
+def _has_turn(suspect: _Suspect, share: Share) -> bool:
+    """Whether no other scheduler deletes the allocations of the server now; in cell 0 that does not matter."""
+    if suspect.cell is None or suspect.changed_at is None:
+        return True
+    return share.has_turn(suspect.server, (suspect.cell.now() - suspect.changed_at).total_seconds())

@@ -364,7 +364,8 @@ SENTENCES = {
         f"keeps the last {foreign_changes.MAX_CHANGES}",
         f"every {SWEEP_S:g} s, at most {WORDS[orphan_sweeper.CHECKS_A_SWEEP]} servers each time",
         f"every {WORDS[round(orphan_sweeper.AGAIN_S / 60)]} minutes, for an hour",
-        f"each other one {WORDS[round(orphan_sweeper.TURN_S / 60)]} minutes after",
+        f"take turns of {WORDS[round(orphan_sweeper.TURN_S / 60)]} minutes",
+        f"the first {orphan_sweeper.TURN_WAIT_S:.0f} seconds of its turn",
         f"again every {in_doubt_writes.AGAIN_AFTER_S:.0f} s, for "
         f"{WORDS[round(in_doubt_writes.UNDER_WAY_MAX_S / 60)]} minutes",
         f"{WORDS[assumed_claims.SCHEDULERS]} times what the scheduler took",

@@ -23,11 +23,18 @@ from shared_scheduler.placement.reconciler import without_nova
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from shared_scheduler.sync import orphan_sweeper
 from shared_scheduler.sync.databases import DatabaseError
-from shared_scheduler.sync.orphan_sweeper import AGAIN_S, CHECKS, CHECKS_A_SWEEP, TURN_S, OrphanSweeper, Share
+from shared_scheduler.sync.orphan_sweeper import (
+    AGAIN_S,
+    CHECKS,
+    CHECKS_A_SWEEP,
+    TURN_S,
+    TURN_WAIT_S,
+    OrphanSweeper,
+    Share,
+)
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World, carried_out, in_trouble, never_sent
 from tests.unit.sync.nova_databases import NovaDatabases
-
 
 #: Between two sweeps.
 SWEEP_S = 15.0
@@ -60,10 +67,15 @@ class Site:
         self.told += self.sut.sweep()
 
     def shelved(self) -> str:
-        """A server without a host, of which nothing is under way."""
+        """A server without a host, of which nothing is under way for a while."""
         own = self.nova.instance(None)
-        self.nova.change_instance(own, vm_state="shelved_offloaded", task_state=None)
+        self.give_up(own)
         return own
+
+    def give_up(self, server: str) -> None:
+        """The unshelve of a server has failed, so long ago that the turn of the first scheduler has come."""
+        self.nova.change_instance(server, vm_state="shelved_offloaded", task_state=None)
+        self.wait(TURN_WAIT_S)
 
     def server(self, cell: str | None) -> str:
         """A server that nova-conductor has just mapped to this cell; None: not to any yet."""
@@ -452,7 +464,7 @@ def test_each_time_that_a_server_is_given_up_it_is_checked(site: Site) -> None:
         site.wait(3.0)
         site.nova.change_instance(server, task_state="unshelving")
         site.take(server, node)
-        site.nova.change_instance(server, task_state=None)
+        site.give_up(server)
         site.sweep()
         assert not site.holds(server)
 
@@ -538,9 +550,7 @@ def test_a_delete_of_the_request_that_failed_does_not_find_the_next_unshelve(sit
 
 @pytest.mark.parametrize("restart", [False, True], ids=["known", "forgotten"])
 @pytest.mark.parametrize("count", [2, 3])
-def test_no_scheduler_deletes_while_the_delete_of_another_one_may_arrive(
-    site: Site, count: int, restart: bool
-) -> None:
+def test_no_scheduler_deletes_while_the_delete_of_another_one_may_arrive(site: Site, count: int, restart: bool) -> None:
     # given schedulers whose deletes get no answer; each sweeps at a time of its own, and may forget what it has done
     server, held, sent = site.shelved(), HeldWrites(), list[tuple[float, int]]()
     site.take(server, site.world.provider())
@@ -586,9 +596,42 @@ def test_a_record_stays_while_a_write_of_its_scheduler_may_arrive(site: Site) ->
     site.sweep()
     # then
     assert site.holds(server)
-    site.wait(AGAIN_S)
+    site.wait(TURN_S)
     site.sweep()
     assert not site.holds(server)
+
+
+def test_a_scheduler_does_not_delete_after_its_turn(site: Site) -> None:
+    # given two schedulers, and a Placement that takes so long to be read that the turn of the first one is over
+    node, server = site.world.provider(), site.shelved()
+    first, second = (site.scheduler(turn_of(server, turn)) for turn in (0, 1))
+    site.take(server, node)
+
+    def slowly(_: str, __: str, carry_out: Callable[[], requests.Response]) -> requests.Response:
+        site.wait(TURN_S - TURN_WAIT_S)
+        return carry_out()
+
+    site.world.http.faults = [slowly]
+    list(first.sweep())
+    # then it leaves the server to the second one
+    assert site.holds(server)
+    site.wait(TURN_WAIT_S)
+    list(second.sweep())
+    assert not site.holds(server)
+
+
+def test_a_server_that_changed_in_the_future_is_not_checked(site: Site) -> None:
+    # given a nova-conductor whose clock is fast, and an unshelve that it has given up a moment ago
+    server = site.shelved()
+    site.take(server, site.world.provider())
+    site.wait(15.0 - TURN_WAIT_S)
+    # when it is found by the scheduler that counts the turn as its own
+    for scheduler in (site.sut, *(site.scheduler(turn_of(server, turn)) for turn in (0, 1))):
+        site.nova.now -= timedelta(seconds=30.0)
+        list(scheduler.sweep())
+        site.nova.now += timedelta(seconds=30.0)
+    # then the delete of another scheduler may still arrive
+    assert site.holds(server)
 
 
 def test_a_scheduler_does_not_repeat_the_delete_of_its_sweep_while_it_may_arrive(site: Site) -> None:
