@@ -395,6 +395,28 @@ def test_a_report_that_did_not_fit_is_sent_when_there_is_room(
     eventually(is_told_at_an_audit)
 
 
+def test_a_report_that_did_not_fit_is_sent_although_an_audit_has_failed(
+    held_up: tuple[Compute, Any, threading.Event], scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given an agent that has missed a claim
+    _, tracker, free = held_up
+    with monkeypatch.context() as full:
+        full.setattr(agent_module, "INBOX_MAX", 0)
+        full.setattr(agent_module, "RESERVE_MAX", 0)
+        tracker.instance_claim(CONTEXT, guest(tracker, GUEST), HOST, {}, LIMITS)
+    # when the next audit fails after it has emptied the numbers of the node, and nova-compute goes on
+    node = tracker.compute_nodes[HOST]
+    tracker._copy_resources(node, tracker.driver.get_available_resource(HOST))
+    free.set()
+
+    def is_told() -> bool:
+        tracker._update(CONTEXT, node)
+        return bool(scheduler.leaf("cn.vcpus_used") == 1)
+
+    # then the agent gets the numbers of before
+    eventually(is_told)
+
+
 def test_a_removed_node_leaves_although_that_did_not_fit(
     held_up: tuple[Compute, Any, threading.Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
