@@ -246,7 +246,8 @@ class Hooks:
         compute_node = self._tracker.compute_nodes[nodename]
         with self.sink.lock:
             snapshot = self._snapshot(nodename, str(compute_node.uuid))
-            if self._keeps(nodename, snapshot):
+            if self._keeps(nodename, snapshot):  # the sink may not have taken it
+                self._report(snapshot, snapshot.leaves, snapshot.members, snapshot.ready)
                 return
             ready = snapshot.ready or self._is_audit
             try:
