@@ -13,6 +13,7 @@ from microversion_parse import Version
 from oslo_db import exception as db_exception
 from placement import microversion
 
+from shared_scheduler.placement_app import lock_waits
 from shared_scheduler.placement_app.cached_ids import Ids
 from shared_scheduler.placement_app.handler import DEADLOCK_RETRIES, WritePath
 
@@ -78,3 +79,12 @@ def test_only_a_deadlock_is_tried_again(errors: list[tuple[int, str]], status: i
 
 def test_a_lock_that_lasts_is_a_conflict_for_the_client() -> None:
     assert answer(Failing(LOCK_WAIT)).json["errors"][0]["code"] == "placement.concurrent_update"
+
+
+@pytest.mark.parametrize(("url", "limited"), [
+    ("mysql+pymysql://", True), ("mariadb+pymysql://", True), ("sqlite://", False),
+])  # fmt: skip
+def test_waits_are_limited_whatever_the_address_calls_the_database(url: str, limited: bool) -> None:
+    engine = sa.create_engine(url)
+    lock_waits.limit(engine)
+    assert sa.event.contains(engine, "connect", lock_waits._limit) is limited
