@@ -32,7 +32,7 @@ class LockWaitError(Exception):
 
 def limit(engine: sa.Engine) -> None:
     """Let no connection of the engine wait longer, Placement's own handlers included."""
-    if engine.dialect.name == "mysql":
+    if engine.dialect.name in ("mysql", "mariadb"):  # by the address
         sa.event.listen(engine, "connect", _limit)
         engine.dispose()  # of those that are connected already, none is in use at the start
 
