@@ -29,6 +29,7 @@ from shared_scheduler.sync.orphan_sweeper import (
     CHECKS_A_SWEEP,
     TURN_S,
     TURN_WAIT_S,
+    LastingShare,
     OrphanSweeper,
     Share,
 )
@@ -56,11 +57,19 @@ class Site:
         """That of one scheduler, which does not wait."""
         return AllocationWriter(self.world.client, lambda: self.now_s, lambda _: False, random.Random(1), without_nova)
 
-    def scheduler(self, share: Share, writer: AllocationWriter | None = None) -> OrphanSweeper:
+    def scheduler(
+        self, share: Share, writer: AllocationWriter | None = None, turns: Share | None = None
+    ) -> OrphanSweeper:
         """One more that sweeps."""
         restore = (writer or self.new_writer()).restore
         return OrphanSweeper(
-            self.nova.api(), lambda: self.cells, self.world.client, lambda: self.now_s, lambda: share, restore
+            self.nova.api(),
+            lambda: self.cells,
+            self.world.client,
+            lambda: self.now_s,
+            lambda: share,
+            restore,
+            lambda: turns or share,
         )
 
     def sweep(self) -> None:
@@ -648,3 +657,29 @@ def test_a_scheduler_does_not_repeat_the_delete_of_its_sweep_while_it_may_arrive
     assert site.holds(server)
     site.wait(CARRIED_OUT_WITHIN_S)
     assert site.writer.delete(delete).gone
+
+
+def test_schedulers_that_hear_nothing_of_each_other_keep_their_turns() -> None:
+    # given three schedulers that have heard of each other, and a message queue that is away
+    now_s, live = 0.0, ["a", "b", "c"]
+    schedulers = LastingShare(lambda: ("b", live), lambda: now_s)
+    assert schedulers.share() == Share(1, 3)
+    live, now_s = ["b"], 1800.0
+    # then the others have their turns still
+    assert schedulers.share() == Share(1, 3)
+    # but not for ever
+    now_s = 3600.0
+    assert schedulers.share() == Share(0, 1)
+
+
+def test_a_scheduler_that_hears_of_no_other_one_waits_for_the_turn_that_it_had(site: Site) -> None:
+    # given a shelved server in the share of another scheduler that is not heard any more
+    server = site.shelved()
+    site.take(server, site.world.provider())
+    sweeper = site.scheduler(Share(0, 1), turns=turn_of(server, 1))
+    # then its allocations are left to that one, until the next turn
+    list(sweeper.sweep())
+    assert site.holds(server)
+    site.wait(TURN_S)
+    list(sweeper.sweep())
+    assert not site.holds(server)
