@@ -84,7 +84,7 @@ from shared_scheduler.service.state_pages import StatePages
 from shared_scheduler.service.why import WhyAnswerer
 from shared_scheduler.sync import cost
 from shared_scheduler.sync.databases import Cell
-from shared_scheduler.sync.orphan_sweeper import OrphanSweeper, Share
+from shared_scheduler.sync.orphan_sweeper import LastingShare, OrphanSweeper, Share, share_of
 from shared_scheduler.sync.server_location import Locator
 from shared_scheduler.sync.service_checks import ServiceChecks
 from shared_scheduler.sync.state_sync import StateSync
@@ -161,7 +161,7 @@ class RunningScheduler:
         )
         sweeper = OrphanSweeper(
             api, lambda: sync.databases(), client, time.monotonic, lambda: self.engine.inspect(_share),
-            self._batch_writer.restore,
+            self._batch_writer.restore, LastingShare(lambda: self.engine.inspect(_live), time.monotonic).share,
         )  # fmt: skip
         sync = StateSync(
             api, NovaCellDatabase, client, handle,
@@ -508,11 +508,14 @@ def _no_hosts(_cell: str, _servers: object, _undecided: bool) -> dict[str, str]:
 
 
 def _share(core: SchedulerCore) -> Share:
-    """The position of this scheduler among the live schedulers of the first cell; in a cloud without cells, the only
-    one."""
+    """The position of this scheduler among the live schedulers."""
+    return share_of(*_live(core))
+
+
+def _live(core: SchedulerCore) -> tuple[str, tuple[str, ...]]:
+    """This scheduler, and the live schedulers of the first cell; in a cloud without cells, the only one."""
     cell = min((known.cell for known in core.nodes), default="")
-    names = core.peers.live(cell)
-    return Share(names.index(core.identity.address(cell)), len(names))
+    return core.identity.address(cell), core.peers.live(cell)
 
 
 def _nodes_of(core: SchedulerCore, host: str) -> list[tuple[str, str, frozenset[str]]]:

@@ -24,7 +24,8 @@ again, so all schedulers check them at once.
 Each round checks a bounded number of servers.  First checks precede second ones, the scheduler's own share precedes
 the shares of other schedulers, older servers precede newer ones, and the sources alternate.  If builds fail faster than
 one scheduler can check them, all schedulers share the work; a scheduler with a wrong list of live schedulers checks
-more than its share, never less.  With shelved servers, it takes more turns.
+more than its share, never less.  With shelved servers it would take the turns of others, so those that were live
+within the last hour keep their turns.
 """
 
 from __future__ import annotations
@@ -84,6 +85,31 @@ class Share:
         return (self.rank - crc32(server.encode())) % self.count
 
 
+class LastingShare:
+    """The share of a scheduler among all that were live within the last hour.
+
+    While the message queue is away, each scheduler hears of no other one, and would take every turn.
+    """
+
+    def __init__(self, live: Callable[[], tuple[str, Sequence[str]]], clock: Callable[[], float]) -> None:
+        """``live``: the name of this scheduler, and those of all live ones."""
+        self._live = live
+        self._clock = clock
+        self._heard_s: dict[str, float] = {}
+
+    def share(self) -> Share:
+        """The share now."""
+        (own, live), now = self._live(), self._clock()
+        heard = self._heard_s | dict.fromkeys(live, now)
+        self._heard_s = {name: at_s for name, at_s in heard.items() if now - at_s < SWEEP_BACK.total_seconds()}
+        return share_of(own, tuple(self._heard_s))
+
+
+def share_of(own: str, names: Sequence[str]) -> Share:
+    """The share of a scheduler among these."""
+    return Share(sorted(names).index(own), len(names))
+
+
 @dataclass(frozen=True, slots=True)
 class _Suspect:
     """A server whose request failed; each unshelve of a server counts separately."""
@@ -113,12 +139,15 @@ class OrphanSweeper:
         clock: Callable[[], float],
         share: Callable[[], Share],
         restore: Restore,
+        turns: Callable[[], Share],
     ) -> None:
+        """``share`` decides whose servers come first; ``turns``, who may check a shelved server."""
         self._api = api
         self._cells = cells
         self._client = client
         self._clock = clock
         self._share = share
+        self._turns = turns
         self._restore = restore
         self._checked: dict[_Suspect, _Checked] = {}
         self._outage: DatabaseError | None = None
@@ -155,8 +184,8 @@ class OrphanSweeper:
             checked.last_s = self._clock()
 
     def _due(self, places: Mapping[_Suspect, int]) -> list[_Suspect]:
-        share = self._share()
-        due = [suspect for suspect in places if self._is_due(suspect, self._checked[suspect], share)]
+        share, turns = self._share(), self._turns()
+        due = [suspect for suspect in places if self._is_due(suspect, self._checked[suspect], turns)]
         return sorted(due, key=lambda each: (self._checked[each].tries, not share.has(each.server), places[each]))
 
     def _suspects(self) -> Iterator[tuple[_Suspect, int]]:
@@ -191,9 +220,9 @@ class OrphanSweeper:
             return True
         return (suspect.server, suspect.changed_at) in self._offloaded(suspect.cell, 1, suspect.server)
 
-    def _is_due(self, suspect: _Suspect, checked: _Checked, share: Share) -> bool:
+    def _is_due(self, suspect: _Suspect, checked: _Checked, turns: Share) -> bool:
         waited = checked.tries == 0 or self._clock() - checked.last_s >= AGAIN_S
-        return checked.times < CHECKS and waited and _has_turn(suspect, share)
+        return checked.times < CHECKS and waited and _has_turn(suspect, turns)
 
     def _check(self, suspect: _Suspect) -> Generator[NodeContradicted, None, bool]:
         """Whether the check counts.  Providers are read before the delete, so that the agents are told of it."""
@@ -202,7 +231,7 @@ class OrphanSweeper:
         roots = sorted(set(map(self._client.root, standing.allocations)))
         if not standing.allocations or not self._is_idle(suspect):
             return True
-        if not _has_turn(suspect, self._share()):  # Placement, or a check before, took too long
+        if not _has_turn(suspect, self._turns()):  # Placement, or a check before, took too long
             return False
         if not self._let_go(server, standing):
             return False
@@ -224,8 +253,8 @@ class OrphanSweeper:
         return True
 
 
-def _has_turn(suspect: _Suspect, share: Share) -> bool:
+def _has_turn(suspect: _Suspect, turns: Share) -> bool:
     """Whether no other scheduler deletes the allocations of the server now; in cell 0 that does not matter."""
     if suspect.cell is None or suspect.changed_at is None:
         return True
-    return share.has_turn(suspect.server, (suspect.cell.now() - suspect.changed_at).total_seconds())
+    return turns.has_turn(suspect.server, (suspect.cell.now() - suspect.changed_at).total_seconds())
