@@ -21,7 +21,7 @@ from shared_scheduler.core.write_pace import (
 def paced(*measured: tuple[int, float]) -> WritePace:
     pace = WritePace()
     for consumers, took_s in measured:
-        pace.measured(consumers, took_s)
+        pace.measured(consumers, 0.0, took_s)
     return pace
 
 
@@ -43,23 +43,45 @@ def test_one_second_for_a_call_of_any_size_results_in_full_batches() -> None:
     pace, size = paced((1, 1.0)), 1
     for _ in range(12):
         size = pace.batch_max()
-        pace.measured(size, 1.0)
+        pace.measured(size, 0.0, 1.0)
     assert size == MAX_BATCH
 
 
 def test_a_few_calls_of_a_placement_that_is_well_again_are_enough() -> None:
     pace = paced(*[(2, 20.0)] * 20)
     for _ in range(7):
-        pace.measured(1, 0.02)
+        pace.measured(1, 0.0, 0.02)
     assert pace.batch_max() == MAX_BATCH
 
 
 def test_a_refused_connection_is_no_fast_write() -> None:
     pace = paced((1, 1.0))
-    pace.measured(16, 0.001, answered=False)
+    pace.measured(16, 0.0, 0.001, answered=False)
     assert pace.consumer_s == 1.0
-    pace.measured(1, 3.0, answered=False)
+    pace.measured(1, 0.0, 3.0, answered=False)
     assert pace.consumer_s == 2.0
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_call_of_the_time_when_placement_was_slow_is_not_believed_when_a_later_one_was_fast(answered: bool) -> None:
+    # given a call that began while Placement was slow, and one that was answered since
+    pace = paced()
+    pace.measured(1, 5.8, 0.02)
+    # when the first one ends
+    pace.measured(1, 5.0, 10.0, answered)
+    # then it is of the same seconds, and counts; but one that began long before does not
+    assert pace.consumer_s == pytest.approx(5.01)
+    pace = paced()
+    pace.measured(1, 11.7, 0.02)
+    pace.measured(1, 5.0, 10.0, answered)
+    assert (pace.consumer_s, pace.filled_consumer_s) == (0.02, 0.02 / MAX_BATCH)
+
+
+def test_calls_without_an_answer_do_not_show_that_placement_is_well() -> None:
+    pace = paced()
+    pace.measured(1, 20.0, 3.0, answered=False)
+    pace.measured(1, 5.0, 17.0)
+    assert pace.consumer_s == pytest.approx(10.0)
 
 
 def test_what_has_the_time_of_a_call_left_is_always_sent() -> None:
@@ -113,7 +135,7 @@ def test_a_full_batch_is_never_slower_than_the_calls_that_were_measured(
 ) -> None:
     pace = WritePace()
     for consumers, took_s, answered in measured:
-        pace.measured(consumers, took_s, answered)
+        pace.measured(consumers, 0.0, took_s, answered)
         assert 0.0 <= pace.filled_consumer_s <= pace.consumer_s * 1.000001
 
 

@@ -28,7 +28,7 @@ def delete(consumer: str, *providers: str) -> Job[str]:
 def pace_of(consumer_s: float = 0.0) -> WritePace:
     """The pace of a Placement that takes so long for one consumer."""
     pace = WritePace()
-    pace.measured(1, consumer_s)
+    pace.measured(1, 0.0, consumer_s)
     return pace
 
 

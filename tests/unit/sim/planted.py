@@ -557,7 +557,7 @@ def keep_the_tree_that_is_being_read(patch: pytest.MonkeyPatch) -> None:
 def remember_the_worst_pace(patch: pytest.MonkeyPatch) -> None:
     """One call without an answer counts for ever: no write has enough time after it."""
 
-    def measured(self: WritePace, consumers: int, took_s: float, answered: bool = True) -> None:
+    def measured(self: WritePace, consumers: int, began_s: float, took_s: float, answered: bool = True) -> None:
         self._consumer_s = max(self.consumer_s, took_s / consumers)
 
     patch.setattr(WritePace, "measured", measured)
