@@ -17,7 +17,8 @@ almost until its deadline, so it is late, so it has to be deleted, and the delet
 A request for many servers that cannot be written before its deadline fails when it arrives (``BurstForecast``),
 because it would only take the time of other requests, and of the deletes that follow.  A call with a few consumers
 does not show what a full batch takes, only that it takes at least as long as this call.  The forecast assumes that, so
-it refuses no request that Placement could write in time.
+it refuses no request that Placement could write in time.  A call that was sent while Placement was slow ends long after
+others show that it is well; it says nothing then.
 
 All bounds of the queue of writes are here.
 """
@@ -53,6 +54,7 @@ class WritePace:
     def __init__(self) -> None:
         self._consumer_s: float | None = None
         self._filled_consumer_s = 0.0
+        self._answered_s = float("-inf")  # when the newest call began that was answered
 
     @property
     def consumer_s(self) -> float:
@@ -64,8 +66,14 @@ class WritePace:
         """The least seconds of a writer for each consumer of a full batch, if one takes no less than the last calls."""
         return self._filled_consumer_s
 
-    def measured(self, consumers: int, took_s: float, answered: bool = True) -> None:
-        """Note that a call took so long.  Without an answer it would have taken longer, so the pace does not rise."""
+    def measured(self, consumers: int, began_s: float, took_s: float, answered: bool = True) -> None:
+        """Note that a call took so long.  Without an answer it would have taken longer, so the pace does not rise.
+
+        It says nothing if Placement has answered a call that began more than ``CALL_S`` later."""
+        if began_s + CALL_S < self._answered_s:
+            return
+        if answered:
+            self._answered_s = max(self._answered_s, began_s)
         first = self._consumer_s is None
         self._consumer_s = _moved(self.consumer_s, took_s / consumers, answered, first)
         filled_s = took_s / max(consumers, self.batch_max())

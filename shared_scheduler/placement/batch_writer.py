@@ -292,7 +292,7 @@ class BatchWriter:
 
     def _measured(self, consumers: int, began_s: float, answered: bool) -> None:
         with self._changed:
-            self._pace.measured(consumers, self._clock() - began_s, answered)
+            self._pace.measured(consumers, began_s, self._clock() - began_s, answered)
 
     def _post(self, batch: Batch) -> None:
         """Write a batch in one call; split it if Placement refuses it."""

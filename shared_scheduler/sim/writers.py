@@ -152,7 +152,7 @@ class SimWriters:
         code = reply.code
         self._lone.note(_effects(batch), reply, sent_s)
         if code in (ev.WriteCode.WRITTEN, ev.WriteCode.UNREACHABLE):
-            self._pace.measured(len(batch), self._clock.now - sent_s, code is ev.WriteCode.WRITTEN)
+            self._pace.measured(len(batch), sent_s, self._clock.now - sent_s, code is ev.WriteCode.WRITTEN)
         elif len(batch) > 1:
             self._queue.put_back(halves(batch))
             done()
