@@ -154,7 +154,7 @@ class LoneWrites:
         if standing.allocations:
             self._own_records.written(consumer)
         found, record = course.find(standing, attempts), self._own_records.state(consumer, now)
-        merges = course.may_merge(standing, found, now) and self._nova.is_merged_move(consumer)
+        merges = self._nova.is_merged_move(consumer) and course.may_merge(standing, found, now)
         code = course.compare(standing, found, now, record, merges=merges, attempts=attempts)
         if code is not None:
             lone.ended(lone, code)

@@ -38,7 +38,7 @@ from shared_scheduler.core.write_pace import WritePace
 from shared_scheduler.decision import filtering, pick
 from shared_scheduler.decision.outcome import Decision
 from shared_scheduler.model.resources import plain_allocations
-from shared_scheduler.placement import consumer_conflicts
+from shared_scheduler.placement import consumer_conflicts, write_course
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.in_doubt_writes import WriteAttempt
 from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
@@ -47,7 +47,6 @@ from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, Increment, Reason, RefusalCode, Verdict
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow
-from shared_scheduler.sim import lone_writes
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.table.assumed_claims import Overlay
@@ -592,7 +591,7 @@ def take_over_what_a_write_may_create(patch: pytest.MonkeyPatch) -> None:
 @bug("others_kept")
 def write_without_what_others_have_added(patch: pytest.MonkeyPatch) -> None:
     """A move that conflicts is written again over what others have added meanwhile."""
-    patch.setattr(lone_writes, "merge", lambda base, part, theirs: Merged(plain_allocations(part), {}))
+    patch.setattr(write_course, "merge", lambda base, part, theirs: Merged(plain_allocations(part), {}))
 
 
 # -- spreading
