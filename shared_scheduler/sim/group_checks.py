@@ -254,8 +254,10 @@ class GroupChecks:
         return frozenset(one.node for one in nodes if destination is None or destination.cell == one.cell)
 
     def failed(self, scheduler: SimScheduler, failure: ef.Fail) -> None:
-        """A scheduler ends a request without a host."""
-        racks = [self._world.rack_of(one.node) for one in failure.record.attempts if one.outcome == SPREAD_TOO_FAR]
+        """A scheduler ends a request without a host.  A claim that was taken back because others had got no answer for
+        too long breaks no constraint."""
+        yielded = [one for one in failure.record.attempts if one.outcome == SPREAD_TOO_FAR]
+        racks = [self._world.rack_of(one.node) for one in yielded if one.detail["constraints"]]
         stayed = len(racks) >= YIELDS_MAX and len(set(racks)) == 1
         gave_up = failure.code == ef.FailureCode.GROUP_UNSETTLED
         self._check("goes_on", not (gave_up and stayed), scheduler.name, failure.request.request_id, *racks[:1])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
@@ -323,10 +324,19 @@ def test_a_request_that_fails_although_it_tried_one_rack_only_is_a_violation(lab
     assert violations(labelled) == ["goes_on"]
 
 
-def give_up_after(world: World, nodes: list[str]) -> None:
-    """A request fails because it has yielded on each of these nodes."""
+def test_a_server_that_waited_for_others_in_vain_was_not_placed_too_far(labelled: World) -> None:
+    rack = node_of(labelled).node
+    give_up_after(labelled, [rack] * 7, waited=[rack])
+    assert violations(labelled) == []
+
+
+def give_up_after(world: World, nodes: list[str], waited: Sequence[str] = ()) -> None:
+    """A request fails because it has yielded on each of these nodes; on the last ones, it had waited for others."""
     request = world.users.asked["req-1"].request
-    attempts = tuple(Attempt(FIRST, node, node, SPREAD_TOO_FAR, {}, 1, 1) for node in nodes)
+    found = [*((node, [{"key": "rack"}]) for node in nodes), *((node, []) for node in waited)]
+    attempts = tuple(
+        Attempt(FIRST, node, node, SPREAD_TOO_FAR, {"constraints": broken}, 1, 1) for node, broken in found
+    )
     record = DecisionRecord(request.request_id, {}, (), attempts, (), "", "", {})
     failure = Fail(request, FailureCode.GROUP_UNSETTLED, "", record, request)
     world.checkers.groups.failed(world.schedulers[0], failure)
