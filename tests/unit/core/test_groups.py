@@ -782,6 +782,26 @@ def candidates(driver: SchedulerDriver, asked: ef.AskCandidates) -> list[ef.Effe
     return driver.give(ev.CandidatesAnswered(asked.ask_id, (found,), cause=asked.cause))
 
 
+def test_servers_of_one_request_that_were_decided_at_once_do_not_share_a_host_that_they_must_not_share() -> None:
+    # given two servers of one request, the first of which is refused while Placement is asked about the second one
+    driver = SchedulerDriver().with_agents("node-1", free_mb=9000).with_agents("node-2", free_mb=8000)
+    driver.with_agents("node-3", free_mb=7000)
+    group = Group("group", "anti-affinity", frozenset({"server-8", "server-9"}))
+    effects = candidates(driver, only(ef.AskCandidates, driver.ask(request("server-8", "server-9", group=group,
+                                                                          root_only=False))))  # fmt: skip
+    (refused,), second = claims_in(effects), of_kind(ef.AskCandidates, effects)[0]
+    assert (refused.node, second.node) == ("node-1", "node-2")
+    # when both were decided for the same host, because neither had it yet
+    again = only(ef.AskCandidates, driver.refuse(refused))
+    assert again.node == "node-2"
+    claimed = only_claim(candidates(driver, second))
+    # then the first one that Placement names candidates for has it, and the other one is decided again
+    effects = candidates(driver, again)
+    assert claims_in(effects) == []
+    other = only_claim(candidates(driver, only(ef.AskCandidates, effects)))
+    assert (claimed.node, other.node) == ("node-2", "node-3")
+
+
 def test_servers_of_one_request_that_were_decided_at_once_are_not_answered_apart() -> None:
     # given two servers of one request, the first of which is refused while Placement is asked about the second one
     driver = SchedulerDriver().with_agents("node-1", "node-2")
