@@ -42,9 +42,7 @@ before this member is written.
 ================  ===========================================================  ========================================
 policy            checked when                                                 in the wrong place
 ================  ===========================================================  ========================================
-affinity          always                                                       another server of the request on a host
-                                                                               that the conductor has not named;
-                                                                               a member on another host, or that may
+affinity          always                                                       a member on another host, or that may
                                                                                stay on one, unless the conductor has
                                                                                named our host, and a built member is on
                                                                                it and stays there
@@ -204,11 +202,10 @@ class GroupCheck:
         settled = others.keys() - apart - leaving.keys()
         joined = ours <= group.hosts and any(self._is_built(uuid, ours) for uuid in settled)
         joined |= state.check.group_yields > 0 and self._is_beside(state, group, ours, apart)
-        split = _split(state, group, ours)
-        if joined or not (apart or leaving or split):
+        if joined or not (apart or leaving):
             return None
         there = self._hosts(others[uuid] for uuid in apart)
-        return Misplaced(apart | leaving.keys() | split, there | frozenset(leaving.values()))
+        return Misplaced(apart | leaving.keys(), there | frozenset(leaving.values()))
 
     def _is_beside(self, state: RequestState, group: Group, ours: frozenset[str], apart: frozenset[str]) -> bool:
         """Whether a member of a soft group, which has yielded, is beside another one that cannot yield any more, and
@@ -267,14 +264,6 @@ class GroupCheck:
         """The service hosts of the providers that are compute nodes."""
         slots = (self._table.slot_of(uuid) for providers in standing for uuid in providers)
         return frozenset(self._table.host_at(slot) for slot in slots if slot is not None)
-
-
-def _split(state: RequestState, group: Group, ours: frozenset[str]) -> frozenset[str]:
-    """The servers of a request with several hosts that the conductor has not named.
-
-    Each decision keeps to the hosts of the others, but they may be claimed while Placement is asked for candidates."""
-    is_split = group.policy == GroupPolicy.AFFINITY and len(ours) > 1 and not ours <= group.hosts
-    return frozenset(state.request.instance_uuids) if is_split else frozenset()
 
 
 def is_soft(group: Group | None) -> bool:

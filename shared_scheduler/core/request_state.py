@@ -178,6 +178,8 @@ class InstancePlacement:
     #: the host whose candidates Placement is asked for
     asked: str = ""
     ask_id: str = ""
+    #: the hosts of the other instances when this one was decided, before Placement was asked
+    asked_beside: tuple[str, ...] = ()
     #: hosts that refused this instance, and the last reason
     out: dict[str, Reason] = field(default_factory=dict)
     attempts: int = 0
@@ -341,6 +343,10 @@ class RequestState:
     def leaves_out(self, instance: InstancePlacement, node: str) -> bool:
         """Whether a host must not be tried for this instance."""
         return node in instance.out or (self.fitting is not None and node not in self.fitting)
+
+    def beside(self, instance: InstancePlacement) -> tuple[str, ...]:
+        """The hosts of the other instances, in their order."""
+        return tuple(one.choice.host for one in self.instances if one.choice is not None and one is not instance)
 
     def claims(self) -> Iterator[OpenClaim]:
         """The claims of the request that have not ended."""

@@ -447,6 +447,7 @@ class Requests:
     def _ask(self, step: Step, state: RequestState, instance: InstancePlacement, question: CandidatesWanted) -> None:
         instance.attempts += 1
         instance.state, instance.asked = InstanceState.ASKING, question.node
+        instance.asked_beside = state.beside(instance)
         instance.ask_id = f"instance.{state.key}.{instance.index}.{instance.attempts}"
         request = state.request
         sharing = self._planner.sharing_with(question.node)
@@ -483,6 +484,9 @@ class Requests:
     def _judge(
         self, step: Step, state: RequestState, instance: InstancePlacement, candidates: Sequence[Candidate]
     ) -> None:
+        """Claim the host, unless other instances of the group have hosts since it was selected: it is decided again."""
+        if state.request.group is not None and state.beside(instance) != instance.asked_beside:
+            return
         node = instance.asked
         verdict = self._planner.judge(state, instance, node, candidates)
         if isinstance(verdict, Selected):
