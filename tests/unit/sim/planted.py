@@ -106,6 +106,12 @@ def wait_in_one_line(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Nodes, "_source_of", lambda self, node: "any host")
 
 
+@bug("anti_affinity")
+def take_candidates_whatever_others_have_found(patch: pytest.MonkeyPatch) -> None:
+    """A server keeps the host of its decision, although another one of its request has found it meanwhile."""
+    patch.setattr(RequestState, "beside", lambda self, instance: ())
+
+
 @bug("few_snapshots")
 def ask_for_each_missing_verdict(patch: pytest.MonkeyPatch) -> None:
     """An agent is asked for its state for each verdict that is missing, although it has just answered."""

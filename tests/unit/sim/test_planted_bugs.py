@@ -75,6 +75,7 @@ SHOWN_BY = {
     "count_only_what_members_hold": 42,
     "prefer_near_ties_of_a_host_that_is_not_tried": 55,
     "ask_for_each_missing_verdict": 54,
+    "take_candidates_whatever_others_have_found": 58,
     "delete_what_another_scheduler_has_written_too": 45,
     "expect_late_writes_for_half_the_time": 46,
     "wait_in_one_line": 47,
@@ -127,6 +128,7 @@ def plans() -> Iterator[RunPlan]:
     yield late_near_ties_plan()
     yield booting_plan()
     yield disabling_plan()
+    yield drawn(4003559)  # a server is refused while Placement is asked about another one of its request
 
 
 def lossy_plans() -> Iterator[RunPlan]:
