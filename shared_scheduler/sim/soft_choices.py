@@ -56,6 +56,8 @@ class SoftChoices:
         self._weighed: dict[tuple[str, str], WeighedHosts] = {}
         #: (scheduler, server) -> the last claim for it
         self._chosen: dict[tuple[str, str], ChosenNode] = {}
+        #: (scheduler, server) -> the other members on the host of that claim, when it was compared with others last
+        self._beside: dict[tuple[str, str], int] = {}
         #: (scheduler, server) -> the first decision since that claim was left, because the agent was late
         self._left: dict[tuple[str, str], WeighedHosts] = {}
         self._compared: set[str] = set()  # claim ids
@@ -79,9 +81,9 @@ class SoftChoices:
         return WeighedHosts(request_id, group, weights, members, passed_over)
 
     def _note_left(self, scheduler: SimScheduler, consumer: str, seen: WeighedHosts) -> None:
-        """Keep the first decision after a late agent was left, with the members of its node.
+        """Keep the first decision after a late agent was left, with the members of its node when it was left.
 
-        More may come there while Placement names the candidates of the next host."""
+        More may come there while Placement names the candidates of the next host, or of another server."""
         key = scheduler.name, consumer
         chosen = self._chosen.get(key)
         if chosen is None or chosen.request_id != seen.request_id:
@@ -90,8 +92,10 @@ class SoftChoices:
         if key in self._left:
             return
         instance, _ = self._instance(scheduler, seen, consumer)
-        if chosen.node in instance.late:
-            late = self._members(scheduler, seen.group, chosen.node)
+        if instance.choice is not None:
+            self._beside[key] = self._members(scheduler, seen.group, chosen.node)
+        elif chosen.node in instance.late:
+            late = self._beside.get(key, self._members(scheduler, seen.group, chosen.node))
             self._left[key] = replace(seen, members={**seen.members, chosen.node: late})
 
     @staticmethod
@@ -132,6 +136,7 @@ class SoftChoices:
         A host with as many members that has refused since was a good reason to leave it."""
         key = scheduler.name, instance.consumer
         before, left, now = self._chosen.get(key), self._left.pop(key, None), self._world.now
+        self._beside.pop(key, None)
         self._chosen[key] = ChosenNode(seen.request_id, node, now)
         if before is None or left is None or before.node not in instance.late:
             return
