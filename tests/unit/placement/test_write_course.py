@@ -21,9 +21,11 @@ ONE_PORT = {"agent": {"NET_BW_EGR_KILOBIT_PER_SEC": 1000}}
 DEADLINE_S = 100.0
 
 
-def effect(policy: ConsumerPolicy = ConsumerPolicy.NEW, known: Consumer | None = None) -> WriteAllocation:
+def effect(
+    policy: ConsumerPolicy = ConsumerPolicy.NEW, known: Consumer | None = None, is_new: bool = False
+) -> WriteAllocation:
     write = WriteAllocation("claim", "vm", PART, {}, "project", "user", policy, False, "req", DEADLINE_S)
-    return replace(write, standing=known)
+    return replace(write, standing=known, is_new=is_new)
 
 
 def stands(allocations: dict[str, dict[str, int]], generation: int) -> ConsumerAllocations:
@@ -67,6 +69,15 @@ def test_a_write_is_merged_a_bounded_number_of_times() -> None:
 def test_allocations_of_another_owner_are_not_merged(change: dict[str, str]) -> None:
     course = WriteCourse.begin(effect())
     assert compared(course, replace(stands(ONE_PORT, 1), **change), move=True) is WriteCode.CONSUMER_CONFLICT
+
+
+def test_the_write_of_a_build_is_not_merged_because_its_server_moves_by_now() -> None:
+    # given a build whose request another scheduler has got too, and has answered
+    course = WriteCourse.begin(effect(is_new=True))
+    # when its write meets what the server has while it is evacuated
+    found = compared(course, stands(ONE_PORT, 4), move=True)
+    # then it fails
+    assert found is WriteCode.CONSUMER_CONFLICT
 
 
 def test_a_write_that_knew_too_little_is_merged_with_what_stands() -> None:
