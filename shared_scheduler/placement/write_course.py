@@ -158,8 +158,10 @@ class WriteCourse:
         return consumer_conflicts.find_new(standing, wanted, attempts, self.unsure)
 
     def may_merge(self, standing: ConsumerAllocations, found: ConflictCase, now: float) -> bool:
-        """Whether what another writer has added can be merged, if the type of the move permits it."""
-        is_foreign = found is ConflictCase.FOREIGN and not self._begins_anew(found)
+        """Whether what another writer has added can be merged, if the type of the move permits it.
+
+        If two schedulers were asked for the build of a server, it may move by now, but its build is no move."""
+        is_foreign = found is ConflictCase.FOREIGN and not self._begins_anew(found) and not self.effect.is_new
         in_time = self.merges < MAX_MERGES and now < self.effect.deadline_s
         return is_foreign and in_time and self._is_owner(standing) and self._merged(standing) is not None
 
