@@ -484,7 +484,8 @@ class Requests:
     def _judge(
         self, step: Step, state: RequestState, instance: InstancePlacement, candidates: Sequence[Candidate]
     ) -> None:
-        """Claim the host, unless other instances of the group have hosts since it was selected: it is decided again."""
+        """Claim the host.  If the request has a group, and other instances have found or lost a host since this one was
+        decided, it is decided again."""
         if state.request.group is not None and state.beside(instance) != instance.asked_beside:
             return
         node = instance.asked

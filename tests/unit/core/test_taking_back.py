@@ -236,12 +236,17 @@ def test_a_delete_that_nobody_answers_is_sent_again() -> None:
     driver.idle()
 
 
-def test_two_answers_to_a_delete_that_was_sent_again_are_one() -> None:
-    # given a delete that was sent again, because it waited for long
+def delete_that_was_sent_again() -> tuple[SchedulerDriver, ef.DeleteAllocation]:
+    """A delete that waited for so long that it was sent again."""
     driver = SchedulerDriver().with_agents("node-1")
     write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
     only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))
     again, *_ = of_kind(ef.DeleteAllocation, driver.wait(3600.0))
+    return driver, again
+
+
+def test_two_answers_to_a_delete_that_was_sent_again_are_one() -> None:
+    driver, again = delete_that_was_sent_again()
     # when both are answered, the second one while the pause of the first one lasts
     driver.deleted(again, gone=False)
     driver.wait(0.1)
@@ -253,11 +258,7 @@ def test_two_answers_to_a_delete_that_was_sent_again_are_one() -> None:
 
 
 def test_an_answer_that_ends_a_claim_after_another_one_that_did_not_is_the_last_of_it() -> None:
-    # given a delete that was sent again, because it waited for long
-    driver = SchedulerDriver().with_agents("node-1")
-    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
-    only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))
-    again, *_ = of_kind(ef.DeleteAllocation, driver.wait(3600.0))
+    driver, again = delete_that_was_sent_again()
     # when one of them fails, and the other one succeeds before the pause is over
     driver.deleted(again, gone=False)
     driver.deleted(again)
