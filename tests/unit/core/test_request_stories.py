@@ -211,6 +211,19 @@ def test_while_placement_is_down_a_request_fails_clearly_and_the_cleanup_continu
     driver.idle()
 
 
+def test_a_placement_that_denies_the_credentials_fails_the_request_at_once() -> None:
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask())
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    # when nothing can have been written, and another host would not help
+    effects = driver.written(write, ev.WriteCode.DENIED)
+    # then nothing is deleted
+    assert only(ef.Fail, effects).code == ef.FailureCode.PLACEMENT_UNREACHABLE
+    assert not [one for one in effects if isinstance(one, ef.DeleteAllocation)]
+    assert releases_in(effects) == [claim.claim_id]
+    driver.idle()
+
+
 @pytest.mark.parametrize("known", [[], [snapshot("node-1", epoch=3)]], ids=["databases", "an earlier life"])
 def test_a_claim_names_the_life_that_its_agent_began_while_placement_was_asked(known: list[Snapshot]) -> None:
     """Without it, a copy of the claim could begin again in the next one."""

@@ -137,6 +137,13 @@ def raced(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Res
     return response
 
 
+def denied(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Response:
+    """The credentials of the caller are not accepted: nothing was written."""
+    response = requests.Response()
+    response.status_code, response.raw = 403, io.BytesIO(b"Forbidden")
+    return response
+
+
 def carried_out(_: str, __: str, go: Callable[[], requests.Response]) -> requests.Response:
     """No fault at all: for the calls before the one that is meant."""
     return go()

@@ -204,6 +204,42 @@ def test_placement_away_until_the_deadline_is_unreachable(
     assert world.used(node) == 0
 
 
+def test_a_conflict_after_which_the_consumer_cannot_be_read_leaves_nothing_to_delete(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given a write that Placement has refused, which does not answer any read after that
+    effect = intent(world.provider())
+    world.http.faults = [raced, *[never_sent] * 1000]
+    # when it ends
+    answer = allocation_writer.write(effect)
+    world.http.faults = []
+    # then what stands later is not taken for its own: another scheduler may have written the same
+    assert answer.code is WriteCode.PROVIDER_CONFLICT
+    assert allocation_writer.in_doubt() == 0
+
+
+def test_an_evacuation_whose_consumer_cannot_be_read_is_not_sent(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    _, _, effect = evacuated(world)
+    world.http.faults = [never_sent] * 1000
+    answer = allocation_writer.write(effect)
+    world.http.faults = []
+    assert answer.code is WriteCode.NEVER_SENT
+    assert allocation_writer.in_doubt() == 0
+
+
+def test_a_refused_write_whose_providers_cannot_be_read_leaves_nothing_to_delete(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    effect = intent(str(uuid.uuid4()))
+    world.http.faults = [carried_out, *[never_sent] * 1000]
+    answer = allocation_writer.write(effect)
+    world.http.faults = []
+    assert answer.code is WriteCode.PROVIDER_CONFLICT
+    assert allocation_writer.in_doubt() == 0
+
+
 def test_refused_credentials_are_not_retried(world: World, allocation_writer: AllocationWriter) -> None:
     from shared_scheduler.placement.connection import KeystoneTransport
 
@@ -212,8 +248,9 @@ def test_refused_credentials_are_not_retried(world: World, allocation_writer: Al
     clock = Clock()
     stranger = AllocationWriter(PlacementClient(nobody), clock, clock.pause, random.Random(1), without_nova)
     world.http.calls.clear()
-    assert stranger.write(effect).code is WriteCode.UNREACHABLE
+    assert stranger.write(effect).code is WriteCode.DENIED
     assert len(world.http.calls) == 1
+    assert stranger.in_doubt() == 0
 
 
 class _Anonymous:

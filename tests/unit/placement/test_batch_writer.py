@@ -20,7 +20,7 @@ from shared_scheduler.placement.batch_writer import DEADLINE_INTERVAL_S, BatchWr
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement.consumer_conflicts import ORPHAN_AFTER_S
 from shared_scheduler.placement.reconciler import without_nova
-from tests.unit.placement.real_placement import Clock, Fault, World, carried_out, in_trouble, lost_reply, raced
+from tests.unit.placement.real_placement import Clock, Fault, World, carried_out, denied, in_trouble, lost_reply, raced
 from tests.unit.placement.test_whose_conflict import drop_record, orphan
 
 WAIT_S = 60.0
@@ -210,6 +210,13 @@ def test_after_a_batch_without_an_answer_each_possibly_late_write_is_reported(
     assert answers[first.claim_id].code is W
     told = {(answers[one.claim_id].code, answers[one.claim_id].may_arrive) for one in effects}
     assert told == {(WriteCode.UNREACHABLE, late)}
+
+
+def test_a_batch_that_placement_denies_leaves_nothing_to_delete(world: World, batches: Batches) -> None:
+    effects = [intent(world.provider()) for _ in range(3)]
+    first = batches.while_one_is_held(*effects, faults=[denied])
+    assert batches.codes(first, *effects) == [W, *[WriteCode.DENIED] * 3]
+    assert batches.writer.in_doubt() == 0
 
 
 def test_serialised_writes_go_alone(world: World, batches: Batches) -> None:
