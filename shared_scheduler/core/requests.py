@@ -127,6 +127,7 @@ HARD_ERRORS = {
     WriteCode.CONSUMER_CONFLICT: FailureCode.CONSUMER_CONFLICT,
     WriteCode.REJECTED: FailureCode.BAD_REQUEST,
     WriteCode.NEVER_SENT: FailureCode.OVERLOADED,
+    WriteCode.DENIED: FailureCode.PLACEMENT_UNREACHABLE,
 }
 
 #: results of writes for which Placement, or its other writers, were too slow

@@ -6,7 +6,7 @@
     write --DONE--------------------------------> written
       |  --NO_CAPACITY--------------------------> no_capacity
       |  --BAD_REQUEST--> read the providers ---> unknown_provider | rejected
-      |  --DENIED, ODD--------------------------> unreachable
+      |  --DENIED, ODD--------------------------> denied
       '  --CONFLICT, UNKNOWN--> read the consumer, and compare (``write_course``)
                                   |  written | consumer_conflict
                                   |  merged with the allocations of another writer, for some moves
@@ -63,16 +63,12 @@ DELETE_PATIENCE_S = 10.0
 #: Time after which a sweep over writes in doubt ends; the next sweep continues it.
 SWEEP_PATIENCE_S = 10.0
 
-_FINAL = {
-    Meaning.NO_CAPACITY: WriteCode.NO_CAPACITY,
-    Meaning.DENIED: WriteCode.UNREACHABLE,
-    Meaning.ODD: WriteCode.UNREACHABLE,
-}
 _FORGOTTEN = (
     "An operation of server %s takes too long to check its allocations again; a write that was given up, or a later "
     "one, has written them.  If the server ends on another host, correct them with "
     "nova-manage placement heal_allocations."
 )
+_FINAL = {Meaning.DONE: WriteCode.WRITTEN, Meaning.NO_CAPACITY: WriteCode.NO_CAPACITY}
 #: why an allocation that our write or a later one may have written is kept, and whether permanently
 _HELD = {
     CheckResult.RIGHTFUL: ("a later request placed the server on this host; left alone", True),
@@ -149,8 +145,7 @@ class AllocationWriter:
         late = batch is not None and batch.may_arrive
         course = _Sent.begin(effect, unsure=batch is not None, may_arrive=late)
         if course.needs_read and not self._read_and_merge(course):
-            detail = "could not read the allocations of an evacuated instance"
-            return AllocationWritten(effect.claim_id, WriteCode.UNREACHABLE, detail, cause=effect.cause), False
+            return self._end(course, course.unread), False
         answer = self._advance(course)
         guarded = course.last is not None and course.last.guards_capacity
         if answer.code is WriteCode.WRITTEN and effect.serialise and not (guarded or course.adds_nothing):
@@ -200,21 +195,23 @@ class AllocationWriter:
         effect = course.effect
         course.sending()
         course.last = reply = self._put(course.next, effect.request_id, effect.deadline_s)
-        meaning = reply.meaning
-        if meaning is Meaning.DONE:
-            return self._end(course, WriteCode.WRITTEN)
+        course.replied(reply.meaning is not Meaning.UNKNOWN, reply.may_arrive)
+        code = self._final(course, reply.meaning)
+        return None if code is None else self._end(course, code)
+
+    def _final(self, course: _Sent, meaning: Meaning) -> WriteCode | None:
+        """The result of a write that ends with this answer; None if the consumer must be read."""
         if meaning is Meaning.BAD_REQUEST:
-            return self._end(course, self._blame(effect))
-        if meaning in _FINAL:
-            return self._end(course, _FINAL[meaning])
-        course.replied(meaning is not Meaning.UNKNOWN, reply.may_arrive)
-        return None
+            return self._blame(course)
+        if meaning in (Meaning.DENIED, Meaning.ODD):
+            return course.denied
+        return _FINAL.get(meaning)
 
     def _compare(self, course: _Sent) -> AllocationWritten | None:
         """Compare the existing allocations; None if the write must be sent again (``course.next``)."""
         standing = self._read(course.consumer, course.effect.deadline_s)
         if standing is None:
-            return self._end(course, WriteCode.UNREACHABLE)
+            return self._end(course, course.unread)
         if standing.allocations:
             self._has_allocations(course.consumer)
         attempts = self._attempts(course.effect)
@@ -283,12 +280,12 @@ class AllocationWriter:
             may_arrive=course.may_arrive,
         )  # fmt: skip
 
-    def _blame(self, effect: WriteAllocation) -> WriteCode:
+    def _blame(self, course: _Sent) -> WriteCode:
         """The result after HTTP 400: an unknown provider, or a malformed request."""
         try:
-            known = all(self._client.exists(provider) for provider in effect.allocations)
+            known = all(self._client.exists(provider) for provider in course.effect.allocations)
         except PlacementError:
-            return WriteCode.UNREACHABLE
+            return course.unread
         return WriteCode.REJECTED if known else WriteCode.UNKNOWN_PROVIDER
 
     def _check_overcommit(self, course: _Sent, answer: AllocationWritten) -> tuple[AllocationWritten, bool]:

@@ -47,6 +47,8 @@ LOG = logging.getLogger(__name__)
 Answer = Callable[[AllocationWritten | AllocationDeleted], None]
 
 LATE = "Placement does not keep up: the write waited until its deadline"
+#: Results of single writes for which Placement did not answer.
+UNANSWERED = frozenset({WriteCode.UNREACHABLE, WriteCode.NEVER_SENT})
 #: Interval at which the deadline thread searches for jobs that waited too long.
 DEADLINE_INTERVAL_S = 0.25
 #: Time for which ``stop`` lets queued writes be sent.
@@ -202,7 +204,7 @@ class BatchWriter:
             self._settle(batch)
         except Exception:
             LOG.exception("a write to Placement failed with an unexpected error")
-            self._give_up(batch, INTERNAL_ERROR)
+            self._give_up(batch, WriteCode.UNREACHABLE, INTERNAL_ERROR)
         finally:
             with self._changed:
                 self._carrying_out -= self._is_writer
@@ -219,7 +221,7 @@ class BatchWriter:
         answer = self._write_one(batch[0], work)
         if answer.code is WriteCode.WRITTEN:
             self._measured(1, began_s + self._waits.waited_s, True)
-        elif answer.code is WriteCode.UNREACHABLE:
+        elif answer.code in UNANSWERED:
             self._measured(1, began_s, False)
         self._done(batch[0], answer)
 
@@ -310,7 +312,7 @@ class BatchWriter:
             self._writer.batch_failed(works, reply)
             self._compare_each(batch, reply)
         elif meaning in (Meaning.DENIED, Meaning.ODD):
-            self._give_up(batch, reply.describe())
+            self._give_up(batch, WriteCode.DENIED, reply.describe())
         else:
             self._writer.batch_failed(works, reply)
             self._split(batch, reply)
@@ -342,9 +344,9 @@ class BatchWriter:
                 self._resume(job)
                 self._done(job, self._write_one(job, job.work, reply))
 
-    def _give_up(self, jobs: Sequence[Job[Work]], why: str) -> None:
+    def _give_up(self, jobs: Sequence[Job[Work]], code: WriteCode, why: str) -> None:
         for job in jobs:
-            self._done(job, not_carried_out(job.work, WriteCode.UNREACHABLE, why))
+            self._done(job, not_carried_out(job.work, code, why))
 
     def _done(self, job: Job[Work], event: AllocationWritten | AllocationDeleted) -> None:
         with self._changed:

@@ -111,6 +111,19 @@ class WriteCourse:
             return WriteCode.WRITTEN
         return WriteCode.PROVIDER_CONFLICT if self.answered else WriteCode.UNREACHABLE
 
+    @property
+    def unread(self) -> WriteCode:
+        """The result if what stands cannot be read.  What every call was refused leaves nothing: the same allocations
+        are another scheduler's, and must not be deleted."""
+        if self.unsure:
+            return WriteCode.UNREACHABLE
+        return WriteCode.PROVIDER_CONFLICT if self.answered else WriteCode.NEVER_SENT
+
+    @property
+    def denied(self) -> WriteCode:
+        """The result if the last call was denied."""
+        return WriteCode.UNREACHABLE if self.unsure else WriteCode.DENIED
+
     def made(self, code: WriteCode) -> int | None:
         """The generation of the consumer after a write that ends so.  None: not known which was carried out last."""
         if self.stands is not None:
@@ -134,7 +147,7 @@ class WriteCourse:
         self.sent += 1
 
     def replied(self, answered: bool, may_arrive: bool) -> None:
-        """Note an answer that does not end the write, or that there was none."""
+        """Note that the last call has an answer, or that it got none."""
         self.answered = answered
         self.unsure |= not answered
         self.may_arrive |= may_arrive

@@ -146,7 +146,7 @@ class LoneWrites:
         elif self._clock.now + READ_AGAIN_S < lone.effect.deadline_s:
             self._wait(lone, READ_AGAIN_S, lambda: self._read(lone, then))
         else:
-            lone.ended(lone, WriteCode.UNREACHABLE)
+            lone.ended(lone, lone.course.unread)
 
     def _compare(self, lone: LoneWrite) -> None:
         consumer, now = lone.effect.consumer, self._clock.now
