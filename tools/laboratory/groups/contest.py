@@ -11,7 +11,7 @@ from typing import Any
 from tools.laboratory.cloud.cloud import Cloud
 from tools.laboratory.errors import LabError
 from tools.laboratory.groups.moves import MOVES, moved
-from tools.laboratory.groups.pairs import NO_LATE_CHECK, Batch, Pairs
+from tools.laboratory.groups.pairs import NOVA_OPTIONS, Batch, Pairs
 
 BUILD = "build"
 OPERATIONS = (BUILD, *MOVES)
@@ -57,7 +57,7 @@ def use(cloud: Cloud, plan: Plan, scheduler: str) -> None:
     """A cloud of uneven hosts, each of which has room for all servers of a batch, under this scheduler."""
     slots = tuple(int(2 * plan.batch * room) for room in ROOM)
     cloud.up(scheduler=scheduler, schedulers=plan.schedulers, computes=len(ROOM), agents="all", compute_slots=slots,
-             nova_options=NO_LATE_CHECK, service_down_time_s=120)  # fmt: skip
+             nova_options=NOVA_OPTIONS, service_down_time_s=120)  # fmt: skip
 
 
 def play(cloud: Cloud, scheduler: str, operation: str, policy: str, count: int) -> Batch:
