@@ -229,6 +229,21 @@ def test_an_evacuation_whose_consumer_cannot_be_read_is_not_sent(
     assert allocation_writer.in_doubt() == 0
 
 
+def test_an_evacuation_whose_consumer_is_read_too_late_is_not_sent(
+    world: World, allocation_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given an agent that keeps its claim until the deadline of the write
+    _, target, effect = evacuated(world)
+
+    def slow(_: str, __: str, go: Callable[[], requests.Response]) -> requests.Response:
+        clock.now = effect.deadline_s
+        return go()
+
+    world.http.faults = [slow]
+    assert allocation_writer.write(effect).code is WriteCode.NEVER_SENT
+    assert world.used(target) == 0
+
+
 def test_a_refused_write_whose_providers_cannot_be_read_leaves_nothing_to_delete(
     world: World, allocation_writer: AllocationWriter
 ) -> None:

@@ -15,14 +15,15 @@ import pytest
 import requests
 
 from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
-from shared_scheduler.core.events import WriteCode
+from shared_scheduler.core.events import AllocationWritten, WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.connection import Reply
 from shared_scheduler.placement.in_doubt_writes import AGAIN_AFTER_S, CHECKS_AFTER_S
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation, without_nova
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from tests.unit.placement.real_placement import Clock, Fault, World, carried_out, in_trouble, lost_reply, never_sent
-from tests.unit.placement.test_allocation_writer import intent, undo
+from tests.unit.placement.test_allocation_writer import evacuated, intent, undo
+from tests.unit.placement.test_known_generation import known
 from tests.unit.placement.test_whose_conflict import drop_record, orphan
 
 #: longer than any proxy or server keeps a request
@@ -313,6 +314,37 @@ def test_a_loser_whose_write_got_no_answer_does_not_take_the_winners_for_its_own
 
     # then the server keeps what it was answered
     assert holds(world, winner)
+
+
+@pytest.mark.parametrize("reads_first", [False, True])
+@pytest.mark.parametrize("winner_fails", [False, True])
+def test_an_evacuation_keeps_what_another_scheduler_has_merged_for_it(
+    world: World, clock: Clock, reads_first: bool, winner_fails: bool
+) -> None:
+    # given one evacuation that two schedulers got, and both chose the same host
+    under_way = ServerLocation(ServerActivity.UNDER_WAY)
+    winner, loser = (
+        AllocationWriter(world.client, clock, clock.pause, random.Random(seed), lambda _: under_way) for seed in (1, 2)
+    )
+    source, target, effect = evacuated(world)
+    effect = effect if reads_first else known(world, effect)
+    answers: list[AllocationWritten] = []
+
+    def overtaken(_: str, __: str, go: Callable[[], requests.Response]) -> requests.Response:
+        answers.append(winner.write(replace(effect, claim_id="of-the-winner")))
+        return go()
+
+    # when the write of the winner comes first, so that Placement refuses the one of the loser
+    world.http.faults = [*[carried_out] * reads_first, overtaken]
+    answers.append(loser.write(effect))
+    assert [answer.code for answer in answers] == [WriteCode.WRITTEN] * 2
+
+    # and one of them fails before its deadline, and cleans up
+    answer, writer = (answers[0], winner) if winner_fails else (answers[1], loser)
+    writer.delete(replace(undo(effect, answer.before, answer.written), generation=answer.generation))
+
+    # then the allocations stay: the other one answers with them
+    assert (world.used(source), world.used(target)) == (1, 1)
 
 
 @pytest.mark.parametrize("fault", [Held(), lost_reply])

@@ -98,6 +98,22 @@ def test_a_part_that_has_arrived_without_an_answer_is_not_what_others_have() -> 
     assert (course.next.allocations, course.base) == (BASE | PART | ONE_PORT, BASE | ONE_PORT)
 
 
+def test_what_another_scheduler_has_merged_for_the_same_evacuation_is_written_again() -> None:
+    # given an evacuation that Placement has refused
+    course = of_known()
+    course.replied(answered=True, may_arrive=False)
+    # when what it writes stands: then another scheduler has written it, and it remains if this write is taken back
+    assert compared(course, stands(BASE | PART, 2)) is None
+    assert (course.next.allocations, course.next.generation, course.base) == (BASE | PART, 2, BASE | PART)
+
+
+@pytest.mark.parametrize("standing", [stands(BASE | PART, 2), stands(BASE | ONE_PORT, 2)], ids=["a twin", "a port"])
+def test_a_merge_does_not_begin_anew_after_its_deadline(standing: ConsumerAllocations) -> None:
+    course = of_known()
+    course.replied(answered=True, may_arrive=False)
+    assert compared(course, standing, now=DEADLINE_S) is WriteCode.PROVIDER_CONFLICT
+
+
 def test_a_merge_that_finds_nothing_is_the_write_of_a_new_server() -> None:
     course = WriteCourse.begin(effect(ConsumerPolicy.MERGE))
     assert course.needs_read
