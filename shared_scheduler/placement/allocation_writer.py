@@ -171,11 +171,12 @@ class AllocationWriter:
         return answer
 
     def _read_and_merge(self, course: _Sent) -> bool:
-        """Begin a merge with what the consumer has; False if that cannot be read."""
+        """Begin a merge with what the consumer has; False if that cannot be read in time."""
         standing = self._read(course.consumer, course.effect.deadline_s)
-        if standing is not None:
-            course.merge_with(standing, self._attempts(course.effect))
-        return standing is not None
+        if standing is None or self._clock() >= course.effect.deadline_s:
+            return False
+        course.merge_with(standing, self._attempts(course.effect))
+        return True
 
     def _advance(self, course: _Sent) -> AllocationWritten:
         """Send and compare in turn until the write ends."""

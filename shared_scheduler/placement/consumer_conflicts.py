@@ -18,10 +18,12 @@ of the consumer refuses the write, and no other host would help: a hard error.  
 *Merge* sends the generation that the table knows; without a known one it reads first.  After a conflict with a
 generation that the table knew, it reads, and merges with what it finds, because the table may be late; the change is
 noted as foreign.  If the write got no answer, its own part may be there already.  If an earlier attempt of this
-scheduler, for another host, was carried out late, its part is replaced.  Without allocations it is *new*.  An
-allocation of this scheduler is deleted with the generation that was just read, if it is exactly what was written;
-anything else stays.  If others have written since a merge, only its own part is deleted, and only when Nova shows that
-it is not needed: another scheduler may have got the same request, and merged the same.
+scheduler, for another host, was carried out late, its part is replaced.  If another scheduler, which got the same
+request, has merged the same, it is written again, so that the other one does not delete it, and it stays if this
+scheduler takes its write back.  Without allocations it is *new*.  An allocation of this scheduler is deleted with the
+generation that was just read, if it is exactly what was written; anything else stays.  If others have written since a
+merge, only its own part is deleted, and only when Nova shows that it is not needed: another scheduler may have got the
+same request, and merged the same.
 
 A *twin* is an allocation of the same move, written by another scheduler in an earlier attempt that failed.  That
 scheduler may still delete it.  Writing it again with its generation makes it ours, with a new generation, and each
@@ -201,9 +203,11 @@ def own_attempt(standing: ConsumerAllocations, attempts: Iterable[WriteAttempt])
     return None
 
 
-def begins_anew(finding: ConflictCase, is_known: bool) -> bool:
-    """Whether a *merge* begins again with what was read: an earlier attempt has arrived, or the table, which it began
-    with (``is_known``), was late."""
+def begins_anew(finding: ConflictCase, is_known: bool, unsure: bool) -> bool:
+    """Whether a *merge* begins again with what was read: an earlier attempt has arrived, the table, which it began with
+    (``is_known``), was late, or another scheduler has merged the same, because no answer was lost (``unsure``)."""
+    if finding is ConflictCase.AS_WANTED:
+        return not unsure
     return finding is ConflictCase.OWN_ATTEMPT or (is_known and finding is ConflictCase.FOREIGN)
 
 

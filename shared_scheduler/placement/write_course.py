@@ -194,6 +194,8 @@ class WriteCourse:
         """
         self.step = None
         if self._begins_anew(found):
+            if now >= self.effect.deadline_s:
+                return self.unfinished
             self.merge_with(standing, attempts)
             return None
         if merges:
@@ -216,7 +218,7 @@ class WriteCourse:
             self._send_with(None)
 
     def _begins_anew(self, found: ConflictCase) -> bool:
-        return self.before is not None and consumer_conflicts.begins_anew(found, self.known)
+        return self.before is not None and consumer_conflicts.begins_anew(found, self.known, self.unsure)
 
     def _make_sure(self, standing: ConsumerAllocations, now: float, record: OwnRecord) -> WriteCode | None:
         """Write once more what another scheduler may have created; without time for that, it counts as written."""

@@ -92,6 +92,9 @@ class LoneWrites:
             self._send(lone)
 
     def _merge(self, lone: LoneWrite) -> None:
+        if self._clock.now >= lone.effect.deadline_s:
+            lone.ended(lone, lone.course.unread)
+            return
         lone.course.merge_with(self._standing(lone.effect), self._attempts(lone.effect))
         self._send(lone)
 

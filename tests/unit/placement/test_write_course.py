@@ -55,6 +55,7 @@ def test_a_merged_write_knows_what_remains_if_it_is_taken_back() -> None:
     assert (course.next.allocations, course.next.generation) == (PART | ONE_PORT, 1)
     assert (course.base, course.made(WriteCode.UNREACHABLE)) == (ONE_PORT, 2)
     # and a lost answer is noticed
+    course.replied(answered=False, may_arrive=True)
     assert compared(course, stands(PART | ONE_PORT, 2), move=True) is WriteCode.WRITTEN
 
 
