@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import uuid
 from collections.abc import Callable, Mapping
@@ -216,6 +217,66 @@ def test_a_conflict_after_which_the_consumer_cannot_be_read_leaves_nothing_to_de
     # then what stands later is not taken for its own: another scheduler may have written the same
     assert answer.code is WriteCode.PROVIDER_CONFLICT
     assert allocation_writer.in_doubt() == 0
+
+
+def another_service(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Response:
+    """What answers at the address is not Placement."""
+    response = requests.Response()
+    response.status_code, response.raw = 200, io.BytesIO(b'{"status": "maintenance"}')
+    return response
+
+
+def test_an_answer_that_is_not_of_placement_is_no_answer(world: World, allocation_writer: AllocationWriter) -> None:
+    # given a proxy that answers with success in the place of Placement
+    node = world.provider()
+    world.http.faults = [another_service, another_service]
+    # when it answers a write, and the read after that
+    answer = allocation_writer.write(intent(node))
+    # then the write is sent again
+    assert (answer.code, answer.may_arrive, world.used(node)) == (WriteCode.WRITTEN, True, 1)
+
+
+class UnexpectedError(Exception):
+    """An error that nobody has foreseen."""
+
+
+def broken(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Response:
+    raise UnexpectedError
+
+
+def test_an_unexpected_error_after_a_refused_write_leaves_nothing_to_delete(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    effect = intent(world.provider())
+    world.http.faults = [raced, broken]
+    assert allocation_writer.write(effect).code is WriteCode.PROVIDER_CONFLICT
+    assert allocation_writer.in_doubt() == 0
+
+
+@pytest.mark.parametrize("faults", [[lost_reply, broken], [broken]], ids=["of the read", "of the call"])
+def test_an_unexpected_error_does_not_forget_what_may_have_been_written(
+    world: World, allocation_writer: AllocationWriter, faults: list[Fault]
+) -> None:
+    source, target, effect = evacuated(world)
+    world.http.faults = [carried_out, *faults]
+    answer = allocation_writer.write(effect)
+    assert (answer.code, answer.generation) == (WriteCode.UNREACHABLE, 2)
+    assert (answer.written, answer.before) == ({source: {"VCPU": 1}, target: {"VCPU": 1}}, {source: {"VCPU": 1}})
+    assert allocation_writer.in_doubt() == 1
+
+
+def test_what_was_written_with_an_unknown_generation_is_kept_for_a_new_server_that_has_an_answer(
+    world: World, allocation_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given one request that two schedulers got; one of them has answered, and the write of the other one was lost
+    node = world.provider()
+    effect, there = intent(node), ServerLocation(ServerActivity.AT_REST, node)
+    loser = AllocationWriter(world.client, clock, clock.pause, random.Random(1), lambda _: there)
+    assert allocation_writer.write(effect).code is WriteCode.WRITTEN
+    # when that one deletes what it may have written
+    assert loser.delete(undo(effect, is_new=True, generation=None)).left_alone
+    # then what the server has is kept
+    assert world.used(node) == 1
 
 
 def test_an_evacuation_whose_consumer_cannot_be_read_is_not_sent(
