@@ -144,9 +144,13 @@ class AllocationWriter:
         """The answer, and whether the write was deleted and may be repeated."""
         late = batch is not None and batch.may_arrive
         course = _Sent.begin(effect, unsure=batch is not None, may_arrive=late)
-        if course.needs_read and not self._read_and_merge(course):
-            return self._end(course, course.unread), False
-        answer = self._advance(course)
+        try:
+            if course.needs_read and not self._read_and_merge(course):
+                return self._end(course, course.unread), False
+            answer = self._advance(course)
+        except Exception:
+            LOG.exception("claim %s: writing it failed with an unexpected error", effect.claim_id)
+            return self._end(course, course.broken()), False
         guarded = course.last is not None and course.last.guards_capacity
         if answer.code is WriteCode.WRITTEN and effect.serialise and not (guarded or course.adds_nothing):
             return self._check_overcommit(course, answer)
@@ -357,10 +361,10 @@ class AllocationWriter:
         return AllocationDeleted(claim_id, False, detail, cause=request_id)
 
     def _is_doubtful(self, effect: DeleteAllocation, attempt: WriteAttempt) -> bool:
-        """Whether another scheduler may have written what stands: this one got no answer, and Nova has the new server
-        in a cell, as after an answer."""
+        """Whether another scheduler may have written what stands: this one got no answer, or does not know which
+        generation it has made, and Nova has the new server in a cell, as after an answer."""
         with self._lock:
-            in_doubt = attempt in self._in_doubt.attempts(effect.consumer)
+            in_doubt = attempt.generation is None or attempt in self._in_doubt.attempts(effect.consumer)
         return in_doubt and effect.is_new and self._is_in_cell(effect.consumer)
 
     def _why_held(self, consumer: str, attempt: WriteAttempt) -> tuple[str, bool] | None:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from shared_scheduler.core.events import Candidate
-from shared_scheduler.placement.connection import Reply, Transport, data_of
+from shared_scheduler.placement.connection import Meaning, Reply, Transport, UnreachableError, data_of, no_reply
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.consumer_write import ConsumerWrite
 from shared_scheduler.placement.reader import PlacementReader
@@ -28,6 +28,8 @@ UNGUARDED = (
     "Placement announces no more that racing writes do not over-commit a provider: allocations on nodes without an "
     "agent are written alone, and checked again"
 )
+#: HTTP status of a write that was carried out.
+WRITTEN = 204
 #: Timeout of a small call.
 TIMEOUT_S = 10.0
 #: Timeout of a call whose cost grows with the cloud: candidates, all providers.
@@ -97,12 +99,17 @@ class PlacementClient(PlacementReader):
         if reply.status and reply.guards_capacity != self.guards_capacity:
             self.guards_capacity = reply.guards_capacity
             LOG.info(GUARDED if reply.guards_capacity else UNGUARDED)
+        if reply.meaning is Meaning.DONE and reply.status != WRITTEN:
+            return no_reply(f"the answer, HTTP {reply.status}, is not of Placement")
         return reply
 
     def consumer(self, uuid: str, timeout_s: float | None = None) -> ConsumerAllocations:
         """What a consumer holds; empty if it holds nothing or does not exist."""
         body = self._get(f"/allocations/{uuid}", timeout_s)
-        allocations = {provider: dict(part["resources"]) for provider, part in body["allocations"].items()}
+        found = body.get("allocations")
+        if not isinstance(found, dict):
+            raise UnreachableError("the answer is not of Placement")
+        allocations = {provider: dict(part["resources"]) for provider, part in found.items()}
         return ConsumerAllocations(
             allocations, body.get("consumer_generation"),
             body.get("project_id", ""), body.get("user_id", ""),

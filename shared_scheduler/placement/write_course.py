@@ -53,6 +53,7 @@ class WriteCourse:
     may_arrive: bool = False  # one of them may be carried out later
     may_change: bool = False  # so may one that changes the generation of what stands
     answered: bool = False  # the last one
+    awaited: bool = False  # its answer
     sent: int = 0  # how often
     step: NextWrite | None = None  # what followed from the patience after the last comparison
     patience: ConflictPatience = field(init=False)
@@ -145,13 +146,20 @@ class WriteCourse:
         """Note that it is sent."""
         self.stands = None
         self.sent += 1
+        self.awaited = True
 
     def replied(self, answered: bool, may_arrive: bool) -> None:
         """Note that the last call has an answer, or that it got none."""
-        self.answered = answered
+        self.answered, self.awaited = answered, False
         self.unsure |= not answered
         self.may_arrive |= may_arrive
         self.may_change |= may_arrive and self.next.generation is not None
+
+    def broken(self) -> WriteCode:
+        """The result after an unexpected error; a call under way may be carried out."""
+        if self.awaited:
+            self.replied(answered=False, may_arrive=True)
+        return self.unread
 
     def merge_with(self, standing: ConsumerAllocations, attempts: Sequence[WriteAttempt] = ()) -> None:
         """Merge with allocations that were read, less what an earlier attempt has written; without any, the consumer is

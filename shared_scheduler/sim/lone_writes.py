@@ -118,7 +118,7 @@ class LoneWrites:
     def is_doubtful(self, effect: DeleteAllocation) -> bool:
         """Whether another scheduler may have written what this one is about to delete."""
         attempt = WriteAttempt(effect.written, effect.before, effect.generation)
-        in_doubt = attempt in self._in_doubt.attempts(effect.consumer)
+        in_doubt = attempt.generation is None or attempt in self._in_doubt.attempts(effect.consumer)
         return in_doubt and effect.is_new and self._nova.is_in_cell(effect.consumer)
 
     def deleted(self, consumer: str, attempt: WriteAttempt) -> None:
