@@ -202,6 +202,58 @@ def test_a_token_that_ends_or_a_redirection_is_for_the_report_client(
     assert general == ["/allocations/c", "/allocations/b"]
 
 
+CONFLICT = 409, {}, json.dumps({"errors": [{"code": "placement.concurrent_update"}]}).encode()
+
+
+@pytest.fixture
+def tried_again(conf: Any) -> Iterator[None]:
+    """The options with which the libraries send a call again without a word."""
+    names = ("connect_retries", "status_code_retries")
+    for name in names:
+        conf.set_override(name, 1, group="placement")
+    yield
+    for name in names:
+        conf.clear_override(name, group="placement")
+
+
+@pytest.mark.usefixtures("tried_again")
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_write_that_may_have_been_carried_out_is_not_sent_again_by_the_libraries(
+    server: Server, transport: ReportClientTransport, is_first: bool
+) -> None:
+    if not is_first:
+        put(transport)
+    server.answers = [(503, {"Retry-After": "0"}, b""), CONFLICT]
+    # then it is known that the conflict may be with the write itself
+    assert put(transport, "/allocations/b").meaning is Meaning.UNKNOWN
+    assert put(transport, "/allocations/b").meaning is Meaning.CONFLICT
+
+
+@pytest.mark.usefixtures("tried_again")
+def test_a_first_write_without_an_answer_is_not_sent_again_by_the_libraries(
+    server: Server, transport: ReportClientTransport
+) -> None:
+    asked = threading.Event()
+
+    class Slow(list[Any]):
+        def pop(self, *_: object) -> Any:
+            if asked.is_set():
+                return CONFLICT
+            asked.set()
+            return 200, {"Content-Length": "100"}, b""  # and no body
+
+    server.answers = Slow([1])
+    reply = transport.call("PUT", "/allocations/c", {"allocations": {}}, timeout_s=0.2)
+    assert (reply.meaning, reply.may_arrive) == (Meaning.UNKNOWN, True)
+
+
+@pytest.mark.usefixtures("tried_again")
+def test_a_read_is_sent_again_by_the_libraries(server: Server, transport: ReportClientTransport) -> None:
+    put(transport)
+    server.answers = [(503, {}, b""), (503, {"Retry-After": "0"}, b""), (200, {}, b'{"allocations": {}}')]
+    assert transport.call("GET", "/allocations/c", timeout_s=WAIT_S).meaning is Meaning.DONE
+
+
 def test_no_answer_in_time_is_no_answer(server: Server, transport: ReportClientTransport, general: list[str]) -> None:
     put(transport)
     asked = threading.Event()
