@@ -26,6 +26,9 @@ CONF = nova.conf.CONF
 #: Seconds for requests that the libraries send on their own (a token from Keystone, the versions of
 #: Placement) if ``[placement] timeout`` is not set, because they would wait without limit.
 FIRST_TIMEOUT_S = 10
+#: The libraries send no write again, whatever ``[placement]`` says: after a lost answer the second call would meet what
+#: the first one has written, and nobody would know.  ``allocation_writer`` sends it again.
+ONCE = {"connect_retries": 0, "status_code_retries": 0}
 
 
 class _TimedAdapter:
@@ -51,8 +54,10 @@ class _TimedAdapter:
         if name not in ("get", "put", "post", "delete"):
             return method
 
+        once = {} if name == "get" else ONCE
+
         def timed(path: str, **kwargs: Any) -> Any:
-            response = method(path, timeout=getattr(self.local, "timeout_s", None), **kwargs)
+            response = method(path, timeout=getattr(self.local, "timeout_s", None), **once, **kwargs)
             self._answered(self._adapter, path, response)
             return response
 

@@ -10,8 +10,9 @@ headers one by one, and several objects for a call, which costs as much as all t
 The general client makes a call again, and what it does is learned again, when
 
 * Placement does not accept the token any more (401): the client gets a new one;
-* the answer is a redirection, or has a status that the client tries again (``status_code_retries``);
-* no connection can be made (``connect_retries``, or an address that has changed).
+* the answer is a redirection;
+* the answer to a read has a status that the client tries again (``status_code_retries``);
+* no connection can be made, because the address may have changed.
 
 It makes every call if a proxy stands between, because requests addresses proxies in its own way.
 """
@@ -48,6 +49,7 @@ OWN_HEADERS = frozenset({"content-length", "content-type", "transfer-encoding", 
 PLAIN = re.compile("[!-~]*")
 #: What a call without an answer raises: urllib3 while it connects or decompresses, the others in between.
 NO_ANSWER = (HTTPError, CertificateError, HTTPException, OSError)
+READ = "GET"
 UNAUTHORIZED = 401
 REDIRECTIONS = frozenset({301, 302, 303, 305, 307, 308})
 #: The statuses that keystoneauth tries again, unless others are set.
@@ -56,13 +58,20 @@ TRIED_AGAIN = (503,)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How the general client called Placement.  ``general``: the statuses with which it gets the call."""
+    """How the general client called Placement.  ``general``: the statuses with which it gets the call, and ``again``
+    those with which it gets a read."""
 
     pool: urllib3.HTTPConnectionPool
     prefix: str  # of all paths
     headers: str  # lines of every request
     timeout_s: float | None
     general: frozenset[int]
+    again: frozenset[int]
+
+    def is_for_general(self, method: str, status: int) -> bool:
+        """Whether the general client makes the call that was answered so.  A write may have been carried out, so
+        its answer is needed."""
+        return status in self.general or (method == READ and status in self.again)
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None, request_id: str) -> bytes:
         """The bytes of a request."""
@@ -137,7 +146,7 @@ class RepeatedCalls:
         except NO_ANSWER as error:
             return self._unanswered(way, error)
         LOG.debug("%s %s: HTTP %d", method, path, response.status)
-        if response.status in way.general:
+        if way.is_for_general(method, response.status):
             self._forget(way)
             return None
         return reply_from(response.status, content, response.headers)
@@ -168,7 +177,7 @@ def _way(adapter: Any, path: str, sent: requests.PreparedRequest) -> Way | None:
     again = adapter.retriable_status_codes or TRIED_AGAIN if adapter.status_code_retries else ()
     return Way(
         pool, asked.removesuffix(path), _lines({"Host": urlsplit(url).netloc.rpartition("@")[2], **headers}),
-        session.timeout, REDIRECTIONS | {UNAUTHORIZED, *again},
+        session.timeout, REDIRECTIONS | {UNAUTHORIZED}, frozenset(again),
     )  # fmt: skip
 
 
