@@ -265,6 +265,18 @@ def test_an_unexpected_error_does_not_forget_what_may_have_been_written(
     assert allocation_writer.in_doubt() == 1
 
 
+def test_an_unexpected_error_of_the_check_does_not_forget_what_was_written(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given an evacuation to a node without an agent, which is written
+    source, target, effect = evacuated(world)
+    world.http.faults = [carried_out, carried_out, broken]
+    answer = allocation_writer.write(replace(effect, serialise=True))
+    # then the core gets what it needs to take it back
+    assert (answer.code, answer.generation) == (WriteCode.UNREACHABLE, 2)
+    assert (answer.written, answer.before) == ({source: {"VCPU": 1}, target: {"VCPU": 1}}, {source: {"VCPU": 1}})
+
+
 def test_what_was_written_with_an_unknown_generation_is_kept_for_a_new_server_that_has_an_answer(
     world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
