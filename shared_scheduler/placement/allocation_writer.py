@@ -294,6 +294,14 @@ class AllocationWriter:
         return WriteCode.REJECTED if known else WriteCode.UNKNOWN_PROVIDER
 
     def _check_overcommit(self, course: _Sent, answer: AllocationWritten) -> tuple[AllocationWritten, bool]:
+        """Check as below; after an unexpected error, the core takes back what may stand."""
+        try:
+            return self._take_back_overcommit(course, answer)
+        except Exception:
+            LOG.exception("claim %s: checking it failed with an unexpected error", answer.claim_id)
+            return replace(answer, code=WriteCode.UNREACHABLE, detail="unexpected error, see the log"), False
+
+    def _take_back_overcommit(self, course: _Sent, answer: AllocationWritten) -> tuple[AllocationWritten, bool]:
         """Check for over-commit after a write that no agent has judged; if there is any, delete the write.
 
         No capacity means that nothing stands.  So if the delete did not succeed, the answer is that of a write with an
