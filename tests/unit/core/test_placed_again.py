@@ -199,6 +199,14 @@ def test_an_unheard_answer_that_another_scheduler_may_have_given_too_is_not_take
     assert deletes_in(driver.wait(CARRIED_OUT_WITHIN_S)) == list(answer.claim_ids)
 
 
+def test_an_evacuation_that_found_nothing_and_was_written_by_another_scheduler_too_is_not_taken_back_at_once() -> None:
+    # given the evacuation of a server without allocations
+    driver = SchedulerDriver().without_agents("node-1")
+    (write,) = of_kind(ef.WriteAllocation, driver.ask(request(merge_with_existing=True)))
+    answer = only(ef.Answer, written_as_by_another(driver, write))
+    assert driver.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")) == []
+
+
 def test_a_write_without_an_answer_that_replaced_that_of_another_scheduler_is_not_deleted_at_once() -> None:
     driver = SchedulerDriver().without_agents("node-1")
     write = asked(driver, "req-1")
