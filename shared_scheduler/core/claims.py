@@ -354,8 +354,7 @@ class OpenClaim:
     def is_twin(self) -> bool:
         """Whether the write has replaced the same allocations: another scheduler may have got the request too, and may
         have answered with them."""
-        is_new = self.intent.policy is ConsumerPolicy.NEW and not self.before
-        return is_new and self.generation is not None and self.generation > 1
+        return not self.before and self.generation is not None and self.generation > 1
 
     @property
     def is_wanted(self) -> bool:
