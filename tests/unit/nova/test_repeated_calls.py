@@ -202,7 +202,11 @@ def test_a_token_that_ends_or_a_redirection_is_for_the_report_client(
     assert general == ["/allocations/c", "/allocations/b"]
 
 
-CONFLICT = 409, {}, json.dumps({"errors": [{"code": "placement.concurrent_update"}]}).encode()
+CONFLICT: tuple[int, dict[str, str], bytes] = (
+    409,
+    {},
+    json.dumps({"errors": [{"code": "placement.concurrent_update"}]}).encode(),
+)
 
 
 @pytest.fixture
