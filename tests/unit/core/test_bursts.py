@@ -148,15 +148,16 @@ def test_the_writes_of_a_burst_are_all_deleted_when_placement_fails(count: int) 
     driver.idle()
 
 
-def test_a_write_that_waited_in_vain_is_asked_for_again_on_the_same_host() -> None:
-    # given a Placement that does not keep up, and a caller that waits for a minute
+@pytest.mark.parametrize("code", [NEVER_SENT, ev.WriteCode.NOT_SERVED])
+def test_a_write_that_waited_in_vain_is_asked_for_again_on_the_same_host(code: ev.WriteCode) -> None:
+    # given a Placement that does not keep up, or is away, and a caller that waits for a minute
     driver = large_nodes()
     claim = only_claim(driver.ask(within_s=60.0))
     write = only(ef.WriteAllocation, driver.accept(claim))
 
     # when the write was not sent, because the agent would not keep its claim any longer
     driver.now += 10.0
-    effects = driver.written(write, NEVER_SENT)
+    effects = driver.written(write, code)
 
     # then the claim is released, nothing is deleted, and the caller is not told that there is no host
     assert releases_in(effects) == [claim.claim_id]
@@ -169,14 +170,23 @@ def test_a_write_that_waited_in_vain_is_asked_for_again_on_the_same_host() -> No
     driver.idle()
 
 
-def test_a_write_that_waited_in_vain_fails_its_request_when_its_time_is_over() -> None:
+@pytest.mark.parametrize(
+    ("code", "failure"),
+    [
+        (NEVER_SENT, ef.FailureCode.OVERLOADED),
+        (ev.WriteCode.NOT_SERVED, ef.FailureCode.PLACEMENT_UNREACHABLE),
+    ],
+)
+def test_a_write_that_waited_in_vain_fails_its_request_when_its_time_is_over(
+    code: ev.WriteCode, failure: ef.FailureCode
+) -> None:
     driver = large_nodes()
     write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(within_s=12.0))))
 
     driver.now += 9.5
-    effects = driver.written(write, NEVER_SENT)
+    effects = driver.written(write, code)
     assert of_kind(ef.DeleteAllocation, effects) == [] and claims_in(effects) == []
-    assert [fail.code for fail in of_kind(ef.Fail, effects)] == [ef.FailureCode.OVERLOADED]
+    assert [fail.code for fail in of_kind(ef.Fail, effects)] == [failure]
     driver.idle()
 
 

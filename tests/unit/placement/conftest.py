@@ -34,3 +34,8 @@ def clock() -> Clock:
 @pytest.fixture
 def allocation_writer(world: World, clock: Clock) -> AllocationWriter:
     return AllocationWriter(world.client, clock, clock.pause, random.Random(1), without_nova)
+
+
+@pytest.fixture
+def other_writer(world: World, clock: Clock) -> AllocationWriter:
+    return AllocationWriter(world.client, clock, clock.pause, random.Random(2), without_nova)

@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import requests
 import webob
@@ -23,6 +23,9 @@ from placement import conf as placement_conf
 from placement import db_api, deploy
 from placement.db.sqlalchemy import migration
 from placement.objects import resource_class, trait
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
+from urllib3.exceptions import MaxRetryError, NewConnectionError
 
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import KeystoneTransport
@@ -122,6 +125,12 @@ def never_sent(_: str, __: str, ___: Callable[[], requests.Response]) -> request
     raise requests.exceptions.ConnectionError("connection refused")
 
 
+def refused(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Response:
+    """No connection can be made, so nothing was sent."""
+    why = NewConnectionError(cast(HTTPConnection, None), "connection refused")
+    raise requests.exceptions.ConnectionError(MaxRetryError(cast(HTTPConnectionPool, None), "/", why))
+
+
 def in_trouble(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Response:
     """A proxy without a server behind it."""
     response = requests.Response()
@@ -134,6 +143,13 @@ def raced(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Res
     response = requests.Response()
     error = b'{"errors": [{"status": 409, "code": "placement.concurrent_update", "detail": "x"}]}'
     response.status_code, response.raw = 409, io.BytesIO(error)
+    return response
+
+
+def not_found(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Response:
+    """Another service answers at the address."""
+    response = requests.Response()
+    response.status_code, response.raw = 404, io.BytesIO(b"<html>no such page</html>")
     return response
 
 

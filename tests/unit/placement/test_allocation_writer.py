@@ -29,7 +29,9 @@ from tests.unit.placement.real_placement import (
     in_trouble,
     lost_reply,
     never_sent,
+    not_found,
     raced,
+    refused,
 )
 
 PATIENCE_S = 30.0
@@ -219,6 +221,44 @@ def test_a_conflict_after_which_the_consumer_cannot_be_read_leaves_nothing_to_de
     assert allocation_writer.in_doubt() == 0
 
 
+def test_a_write_that_never_left_does_not_delete_what_another_scheduler_has_written(
+    world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given a move that two schedulers got, and one of them cannot connect to Placement
+    effect = intent(world.provider())
+    world.http.faults = [refused] * 1000
+    answer = allocation_writer.write(effect)
+    world.http.faults = []
+    # when the other one writes it
+    assert other_writer.write(effect).code is WriteCode.WRITTEN
+    # then the first one has nothing to delete
+    assert answer.code is WriteCode.NOT_SERVED
+    assert allocation_writer.in_doubt() == 0
+    clock.now += CHECKS_AFTER_S[0]
+    allocation_writer.sweep(busy=lambda _: False)
+    assert world.client.consumer(effect.consumer).allocations == effect.allocations
+
+
+def test_a_write_at_the_address_of_another_service_was_not_carried_out(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    effect = intent(world.provider())
+    world.http.faults = [not_found]
+    assert allocation_writer.write(effect).code is WriteCode.NOT_SERVED
+    assert allocation_writer.in_doubt() == 0
+
+
+def test_a_lost_answer_is_not_forgotten_because_later_calls_never_left(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    effect = intent(world.provider())
+    world.http.faults = [lost_reply, *[refused] * 1000]
+    answer = allocation_writer.write(effect)
+    world.http.faults = []
+    assert answer.code is WriteCode.UNREACHABLE
+    assert allocation_writer.in_doubt() == 1
+
+
 def another_service(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Response:
     """What answers at the address is not Placement."""
     response = requests.Response()
@@ -298,7 +338,7 @@ def test_an_evacuation_whose_consumer_cannot_be_read_is_not_sent(
     world.http.faults = [never_sent] * 1000
     answer = allocation_writer.write(effect)
     world.http.faults = []
-    assert answer.code is WriteCode.NEVER_SENT
+    assert answer.code is WriteCode.NOT_SERVED
     assert allocation_writer.in_doubt() == 0
 
 
@@ -313,7 +353,7 @@ def test_an_evacuation_whose_consumer_is_read_too_late_is_not_sent(
         return go()
 
     world.http.faults = [slow]
-    assert allocation_writer.write(effect).code is WriteCode.NEVER_SENT
+    assert allocation_writer.write(effect).code is WriteCode.NOT_SERVED
     assert world.used(target) == 0
 
 
