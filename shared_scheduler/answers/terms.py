@@ -177,11 +177,12 @@ ATTEMPTS = TermGroup(
     "unknown_provider": "Placement: it does not know the provider.",
     "host_changed": "Nova: the nova-compute service of the host was disabled, forced down or lost after the decision.",
     "unreachable": "Placement did not answer, or its answer was lost.",
-    "denied": "Placement refuses the credentials of the scheduler, or another service answers at its address. The "
-              "request fails.",
-    "never_sent": "Not sent to Placement: the write waited until its deadline, or could not read what the server has "
-                  "there, or too many writes waited. The request is decided again after a pause, or fails when its "
-                  "time is over or many requests wait.",
+    "denied": "Placement refuses the credentials of the scheduler. The request fails.",
+    "not_served": "No Placement could be reached at its address, or another service answered there, so nothing was "
+                  "written. The request is decided again after a pause, or fails when its time is over or many "
+                  "requests wait.",
+    "never_sent": "Not sent to Placement: the write waited until its deadline, or too many writes waited. The request "
+                  "is decided again after a pause, or fails when its time is over or many requests wait.",
     "rejected": "Placement: the request of the scheduler is not valid.",
     "not_written": "The allocation was not written.",
     "deleted": "The allocation was deleted again, because the request did not need it any more, or because Placement "

@@ -128,10 +128,14 @@ HARD_ERRORS = {
     WriteCode.REJECTED: FailureCode.BAD_REQUEST,
     WriteCode.NEVER_SENT: FailureCode.OVERLOADED,
     WriteCode.DENIED: FailureCode.PLACEMENT_UNREACHABLE,
+    WriteCode.NOT_SERVED: FailureCode.PLACEMENT_UNREACHABLE,
 }
 
 #: results of writes for which Placement, or its other writers, were too slow
 UNANSWERED = frozenset({WriteCode.PROVIDER_CONFLICT, WriteCode.UNREACHABLE})
+
+#: results of writes that say nothing about the host: the instance is decided again after a pause, if there is time
+NOT_TRIED = frozenset({WriteCode.NEVER_SENT, WriteCode.NOT_SERVED})
 
 #: A request whose write waited in vain is decided again only while at most this part of ``requests_max`` is under way.
 #: While Placement does not keep up, the newest requests are served, so they must find a place.
@@ -549,9 +553,9 @@ class Requests:
     def _write_again(
         self, step: Step, state: RequestState, instance: InstancePlacement, claim: OpenClaim, ending: ClaimState
     ) -> bool:
-        """Wait, and decide again, if the write was not sent because Placement does not keep up.  An agent keeps its
-        claim for a short time, but the caller has more."""
-        if ending != ClaimState.NOT_WRITTEN or claim.write_code != WriteCode.NEVER_SENT:
+        """Wait, and decide again, if Placement did not get the write, because it does not keep up or is away.  An agent
+        keeps its claim for a short time, but the caller has more."""
+        if ending != ClaimState.NOT_WRITTEN or claim.write_code not in NOT_TRIED:
             return False
         again_s = step.now + self._settings.crowded_wait_s
         has_time = again_s < state.deadline_s - self._cleanup_s(state)
@@ -590,7 +594,7 @@ class Requests:
             self._nodes.verdict_missed(step, node, claim.began_s)
         elif ending == ClaimState.NOT_WRITTEN:
             code = claim.write_code or WriteCode.UNREACHABLE
-            if code != WriteCode.NEVER_SENT:  # which says nothing about the host
+            if code not in NOT_TRIED:
                 instance.out[node] = Reason(code.value, {"text": claim.write_detail})
             self._quarantine.claim_not_written(step, node, code)
         elif claim.reason is None:  # otherwise it yielded to its server group

@@ -6,12 +6,12 @@
     write --DONE--------------------------------> written
       |  --NO_CAPACITY--------------------------> no_capacity
       |  --BAD_REQUEST--> read the providers ---> unknown_provider | rejected
-      |  --DENIED, ODD--------------------------> denied
+      |  --DENIED, ODD--------------------------> denied | not_served
       '  --CONFLICT, UNKNOWN--> read the consumer, and compare (``write_course``)
                                   |  written | consumer_conflict
                                   |  merged with the allocations of another writer, for some moves
                                   '  write again after a wait, until the deadline
-                                       -> provider_conflict | consumer_conflict | unreachable
+                                       -> provider_conflict | consumer_conflict | unreachable | not_served
 
 A write that no agent has judged is read back, unless Placement's answer announces that racing writes do not over-commit
 (``connection.ANNOUNCEMENT``).  One that has replaced the same allocations of another scheduler is not: it adds nothing,
@@ -68,6 +68,8 @@ _FORGOTTEN = (
     "one, has written them.  If the server ends on another host, correct them with "
     "nova-manage placement heal_allocations."
 )
+#: Results of writes that no Placement has looked at.
+REFUSED = {Meaning.DENIED: WriteCode.DENIED, Meaning.ODD: WriteCode.NOT_SERVED}
 _FINAL = {Meaning.DONE: WriteCode.WRITTEN, Meaning.NO_CAPACITY: WriteCode.NO_CAPACITY}
 #: why an allocation that our write or a later one may have written is kept, and whether permanently
 _HELD = {
@@ -142,8 +144,8 @@ class AllocationWriter:
 
     def _write_once(self, effect: WriteAllocation, batch: Reply | None) -> tuple[AllocationWritten, bool]:
         """The answer, and whether the write was deleted and may be repeated."""
-        late = batch is not None and batch.may_arrive
-        course = _Sent.begin(effect, unsure=batch is not None, may_arrive=late)
+        unsure, late = (batch.sent, batch.may_arrive) if batch else (False, False)
+        course = _Sent.begin(effect, unsure=unsure, may_arrive=late)
         try:
             if course.needs_read and not self._read_and_merge(course):
                 return self._end(course, course.unread), False
@@ -200,7 +202,7 @@ class AllocationWriter:
         effect = course.effect
         course.sending()
         course.last = reply = self._put(course.next, effect.request_id, effect.deadline_s)
-        course.replied(reply.meaning is not Meaning.UNKNOWN, reply.may_arrive)
+        course.replied(reply.meaning is not Meaning.UNKNOWN, reply.may_arrive, reply.sent)
         code = self._final(course, reply.meaning)
         return None if code is None else self._end(course, code)
 
@@ -208,8 +210,8 @@ class AllocationWriter:
         """The result of a write that ends with this answer; None if the consumer must be read."""
         if meaning is Meaning.BAD_REQUEST:
             return self._blame(course)
-        if meaning in (Meaning.DENIED, Meaning.ODD):
-            return course.denied
+        if meaning in REFUSED:
+            return course.refused_as(REFUSED[meaning])
         return _FINAL.get(meaning)
 
     def _compare(self, course: _Sent) -> AllocationWritten | None:

@@ -35,7 +35,7 @@ from shared_scheduler.core.write_queue import (
     job_of,
     not_carried_out,
 )
-from shared_scheduler.placement.allocation_writer import AllocationWriter
+from shared_scheduler.placement.allocation_writer import REFUSED, AllocationWriter
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import Meaning, Reply
 from shared_scheduler.placement.consumer_write import ConsumerWrite, first_write
@@ -48,7 +48,7 @@ Answer = Callable[[AllocationWritten | AllocationDeleted], None]
 
 LATE = "Placement does not keep up: the write waited until its deadline"
 #: Results of single writes for which Placement did not answer.
-UNANSWERED = frozenset({WriteCode.UNREACHABLE, WriteCode.NEVER_SENT})
+UNANSWERED = frozenset({WriteCode.UNREACHABLE, WriteCode.NOT_SERVED})
 #: Interval at which the deadline thread searches for jobs that waited too long.
 DEADLINE_INTERVAL_S = 0.25
 #: Time for which ``stop`` lets queued writes be sent.
@@ -311,8 +311,8 @@ class BatchWriter:
         elif meaning is Meaning.UNKNOWN:
             self._writer.batch_failed(works, reply)
             self._compare_each(batch, reply)
-        elif meaning in (Meaning.DENIED, Meaning.ODD):
-            self._give_up(batch, WriteCode.DENIED, reply.describe())
+        elif meaning in REFUSED:
+            self._give_up(batch, REFUSED[meaning], reply.describe())
         else:
             self._writer.batch_failed(works, reply)
             self._split(batch, reply)

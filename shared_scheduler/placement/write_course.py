@@ -110,7 +110,7 @@ class WriteCourse:
         """The result if the write is not sent again although it might succeed."""
         if self.stands is not None:
             return WriteCode.WRITTEN
-        return WriteCode.PROVIDER_CONFLICT if self.answered else WriteCode.UNREACHABLE
+        return WriteCode.PROVIDER_CONFLICT if self.answered else self.unread
 
     @property
     def unread(self) -> WriteCode:
@@ -118,12 +118,11 @@ class WriteCourse:
         are another scheduler's, and must not be deleted."""
         if self.unsure:
             return WriteCode.UNREACHABLE
-        return WriteCode.PROVIDER_CONFLICT if self.answered else WriteCode.NEVER_SENT
+        return WriteCode.PROVIDER_CONFLICT if self.answered else WriteCode.NOT_SERVED
 
-    @property
-    def denied(self) -> WriteCode:
-        """The result if the last call was denied."""
-        return WriteCode.UNREACHABLE if self.unsure else WriteCode.DENIED
+    def refused_as(self, code: WriteCode) -> WriteCode:
+        """The result if the last call was refused so; an earlier one may have been carried out."""
+        return WriteCode.UNREACHABLE if self.unsure else code
 
     def made(self, code: WriteCode) -> int | None:
         """The generation of the consumer after a write that ends so.  None: not known which was carried out last."""
@@ -148,10 +147,10 @@ class WriteCourse:
         self.sent += 1
         self.awaited = True
 
-    def replied(self, answered: bool, may_arrive: bool) -> None:
-        """Note that the last call has an answer, or that it got none."""
+    def replied(self, answered: bool, may_arrive: bool, was_sent: bool = True) -> None:
+        """Note that the last call has an answer, or that it got none, perhaps because it ``was_sent`` never."""
         self.answered, self.awaited = answered, False
-        self.unsure |= not answered
+        self.unsure |= was_sent and not answered
         self.may_arrive |= may_arrive
         self.may_change |= may_arrive and self.next.generation is not None
 

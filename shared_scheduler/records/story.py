@@ -41,8 +41,8 @@ INSTANCES_MAX = 50
 DELETED = "deleted"
 #: outcomes of tries that no host has refused: it gave no answer in time, or the claim or the write was not wanted
 NOT_REFUSED = frozenset({
-    WRITTEN, FILTERED, "released", "late", "timed_out", "undelivered", "unreachable", "denied", "never_sent",
-    "consumer_conflict",
+    WRITTEN, FILTERED, "released", "late", "timed_out", "undelivered", "unreachable", "denied", "not_served",
+    "never_sent", "consumer_conflict",
 })  # fmt: skip
 #: Later requests that are told apart, the newest ones.
 LATER_MAX = 10

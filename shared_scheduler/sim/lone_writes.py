@@ -57,7 +57,7 @@ class LoneWrite:
 
     def replied(self, reply: CallReply) -> None:
         """Note an answer that does not end it."""
-        self.course.replied(reply.code is not WriteCode.UNREACHABLE, reply.may_arrive)
+        self.course.replied(reply.code is not WriteCode.UNREACHABLE, reply.may_arrive, reply.sent)
         self.detail = reply.detail
 
 

@@ -34,11 +34,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class CallReply:
-    """The answer to a call.  UNREACHABLE: there was none, and it ``may_arrive`` later."""
+    """The answer to a call.  UNREACHABLE: there was none, and it ``may_arrive`` later, unless it was not ``sent``."""
 
     code: WriteCode
     detail: str = ""
     may_arrive: bool = False
+    sent: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +81,7 @@ class WriteCalls:
         """Placement begins: it makes the records, and checks the capacity."""
         placement = self._placement
         if not placement.up:
-            self._reply(call, CallReply(WriteCode.UNREACHABLE, "down"))
+            self._reply(call, CallReply(WriteCode.UNREACHABLE, "nobody listens", sent=False))
             return
         call.ends_s, call.loses = self._agenda.now + placement.proxy_timeout_s, placement.loses_s > 0
         wanted = [(one.consumer, one.allocations, one.generation) for one in call.wanted]

@@ -21,7 +21,16 @@ from shared_scheduler.placement.connection import Reply
 from shared_scheduler.placement.in_doubt_writes import AGAIN_AFTER_S, CHECKS_AFTER_S
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation, without_nova
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
-from tests.unit.placement.real_placement import Clock, Fault, World, carried_out, in_trouble, lost_reply, never_sent
+from tests.unit.placement.real_placement import (
+    Clock,
+    Fault,
+    World,
+    carried_out,
+    in_trouble,
+    lost_reply,
+    never_sent,
+    refused,
+)
 from tests.unit.placement.test_allocation_writer import evacuated, intent, undo
 from tests.unit.placement.test_known_generation import known
 from tests.unit.placement.test_whose_conflict import drop_record, orphan
@@ -358,7 +367,7 @@ def test_a_write_of_a_batch_without_an_answer_may_be_carried_out_if_the_batch_wa
 ) -> None:
     # given a batch without an answer, and a Placement that is away since then
     effect = intent(world.provider(), deadline_s=clock.now + 5.0)
-    world.http.faults = [never_sent] * 1000
+    world.http.faults = [refused] * 1000
     # when the write is completed alone
     answer = allocation_writer.write(effect, Reply(0, sent=sent))
     # then the core learns whether it has to wait for the batch
