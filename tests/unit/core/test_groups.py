@@ -808,3 +808,88 @@ def test_servers_of_one_request_that_are_decided_at_once_obey_their_policy(
         questions += of_kind(ef.AskCandidates, effects)
     # then the second one, which was decided before the first one lost its host, has been decided again
     assert [(claim.consumer, claim.node) for claim in claims] == [*zip(("server-8", "server-9"), then, strict=True)]
+
+
+def test_servers_of_one_request_may_use_all_hosts_that_the_conductor_names() -> None:
+    # given a group that is on two hosts already, each with room for one more
+    driver = SchedulerDriver().with_agents("node-1", vcpus=2, consumers={"server-5": member("node-1")})
+    driver.with_agents("node-2", vcpus=2, consumers={"server-6": member("node-2")})
+    members, hosts = frozenset({"server-5", "server-6"}), frozenset({"host-1", "host-2"})
+    # when two more are asked for
+    claims = claims_in(driver.ask(request("server-8", "server-9", group=Group("group", "affinity", members, hosts))))
+    # then each gets a host, as from Nova's filter
+    assert {claim.node for claim in claims} == {"node-1", "node-2"}
+
+
+def test_a_member_of_another_request_of_this_scheduler_is_not_built() -> None:
+    # given a member that this scheduler claims where the conductor knew one
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")}).with_agents("node-2")
+    named = Group("group", "affinity", frozenset({"server-5"}), frozenset({"host-1"}))
+    other = only_claim(driver.ask(request("server-7", group=named)))
+    # when that one was deleted, and a member on another host was answered
+    ask = group_question(placed(driver, driver.ask(request("server-9", group=named))))
+    driver.hear(Increment("node-1", 1, 3, consumers={"server-5": None}))
+    # then the request does not rely on the claim, which may yield
+    assert other.node == "node-1"
+    effects = stand(driver, ask, server_7="node-1", server_6="node-2")
+    while asks := of_kind(ef.AskGroup, effects):
+        effects = stand(driver, asks[0], server_7="node-1", server_6="node-2")
+    assert not of_kind(ef.Answer, effects)
+
+
+def test_a_request_whose_time_is_over_while_it_yields_fails() -> None:
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask(request("server-9", group=GROUP), within_s=20.0))
+    ask = group_question(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    other = "node-2" if claim.node == "node-1" else "node-1"
+    (delete,) = of_kind(ef.DeleteAllocation, stand(driver, ask, server_5=other))
+    # when Placement answers the delete only after the time of the request has passed
+    effects = driver.wait(19.0)
+    assert not of_kind(ef.AskGroup, effects)
+    (fail,) = of_kind(ef.Fail, driver.deleted(delete))
+    assert fail.code == ef.FailureCode.TIMED_OUT
+    driver.idle()
+
+
+# -- members of a hard group that begin to leave
+
+
+def second_member_on_node_2(driver: SchedulerDriver) -> ef.AskGroup:
+    """A second member of an affinity group is written on node-2, because nobody knew the first one, server-5."""
+    effects = driver.ask(request("server-9", group=Group("group", "affinity", frozenset({"server-5", "server-9"}))))
+    assert only_claim(effects).node == "node-2"
+    return group_question(placed(driver, effects))
+
+
+def leaves(driver: SchedulerDriver, ask: ef.AskGroup, node: str) -> list[ef.Effect]:
+    """Nova has server-5 on this node, whose allocations are in the name of its migration."""
+    return driver.give(ev.GroupAnswered(ask.ask_id, {}, hosts={"server-5": host_of(node)}, cause=ask.cause))
+
+
+def test_a_new_member_goes_where_one_is_that_begins_to_leave() -> None:
+    # given a member that was built on node-1, and begins to leave it, before a second one has looked it up
+    driver = SchedulerDriver().with_agents("node-1", free_mb=2048).with_agents("node-2")
+    ask = second_member_on_node_2(driver)
+    # then the second one yields to it, because the move may fail
+    driver.deleted(only(ef.DeleteAllocation, leaves(driver, ask, "node-1")))
+    effects = driver.wait(YIELD_PAUSE_S)
+    assert only_claim(effects).node == "node-1"
+    # and is answered there while the other one has no target
+    assert nodes_of(only(ef.Answer, leaves(driver, group_question(placed(driver, effects)), "node-1"))) == ["node-1"]
+    driver.idle()
+
+
+def test_a_new_member_is_not_beside_one_that_may_not_come_there() -> None:
+    driver = SchedulerDriver().with_agents("node-1", free_mb=2048).with_agents("node-2")
+    ask = second_member_on_node_2(driver)
+    # given a first one whose move has no answer yet: its allocations are written on node-2, and Nova has it on node-1
+    standing, hosts = {"server-5": frozenset({"node-2"})}, {"server-5": "host-1"}
+    # then the second one yields, because the move may fail
+    only(ef.DeleteAllocation, driver.give(ev.GroupAnswered(ask.ask_id, standing, hosts=hosts, cause=ask.cause)))
+
+
+def test_a_new_member_is_beside_one_that_comes_there() -> None:
+    driver = SchedulerDriver().with_agents("node-1", free_mb=2048).with_agents("node-2")
+    # given a first one whose move to node-2 was answered
+    answer = stand(driver, second_member_on_node_2(driver), server_5="node-2")
+    assert nodes_of(only(ef.Answer, answer)) == ["node-2"]
