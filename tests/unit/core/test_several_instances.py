@@ -12,8 +12,8 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.planner import Approval
 from shared_scheduler.core.scheduler import StepFailedError
-from shared_scheduler.decision.request import Request
-from shared_scheduler.protocol.messages import Reason
+from shared_scheduler.decision.request import Group, Request
+from shared_scheduler.protocol.messages import Claim, Consumer, Reason
 from tests.unit.core.scheduler_driver import (
     AcceptAll,
     SchedulerDriver,
@@ -148,3 +148,114 @@ def test_instances_that_are_not_root_only_are_asked_for_one_after_the_other() ->
     effects = driver.give(ev.CandidatesAnswered(first.ask_id, (candidate,), cause=first.cause))
     assert [claim.consumer for claim in claims_in(effects)] == ["a"]
     assert len(of_kind(ef.AskCandidates, effects)) == 1
+
+
+# -- several instances that must be together
+
+
+TOGETHER = Group("group", "affinity", frozenset({"a", "b"}))
+
+
+def two_claims_for_one_host(driver: SchedulerDriver) -> list[Claim]:
+    """Two servers of an affinity group are claimed for node-1, and node-2 has room for both as well."""
+    driver.with_agents("node-1", free_mb=8192).with_agents("node-2", free_mb=7000)
+    claims = claims_in(driver.ask(request("a", "b", group=TOGETHER)))
+    assert [claim.node for claim in claims] == ["node-1", "node-1"]
+    return claims
+
+
+def test_servers_that_must_be_together_leave_a_host_that_refuses_one_of_them() -> None:
+    driver = SchedulerDriver()
+    first, second = two_claims_for_one_host(driver)
+    # given one that is being written when the other one is refused
+    write = only(ef.WriteAllocation, driver.accept(first))
+    assert driver.refuse(second) == []
+    # when what was written is deleted
+    driver.deleted(only(ef.DeleteAllocation, driver.written(write)))
+    # then both go to the other host
+    assert [claim.node for claim in claims_in(driver.wait(0.1))] == ["node-2", "node-2"]
+
+
+def test_servers_that_must_be_together_leave_a_host_whose_agent_does_not_answer() -> None:
+    driver = SchedulerDriver(claim_repeat_s=0.0)
+    two_claims_for_one_host(driver)
+    assert [claim.node for claim in claims_in(driver.wait(4.0))] == ["node-2", "node-2"]
+
+
+def test_servers_that_must_be_together_leave_a_host_where_their_writes_may_still_arrive() -> None:
+    driver = SchedulerDriver()
+    writes = [only(ef.WriteAllocation, driver.accept(claim, 5)) for claim in two_claims_for_one_host(driver)]
+    # given two writes that Placement does not answer in time, and may carry out later
+    for write in writes:
+        driver.deleted(only(ef.DeleteAllocation, driver.unanswered(write)))
+    # then what the servers may still get there is no member of their group
+    assert [claim.node for claim in claims_in(driver.wait(0.1))] == ["node-2", "node-2"]
+
+
+def test_servers_that_must_be_together_leave_a_host_that_has_room_for_some_of_them() -> None:
+    # given a host that is selected first, and has room for one according to Placement
+    others = {"other": Consumer({"node-1": {"VCPU": 3}}, True)}
+    driver = SchedulerDriver().with_agents("node-1", consumers=others).with_agents("node-2", free_mb=7000)
+    effects = driver.ask(request("a", "b", group=TOGETHER)) + driver.wait(0.1)
+    assert [claim.node for claim in claims_in(effects)] == ["node-1", "node-2", "node-2"]
+    assert releases_in(effects) == [claims_in(effects)[0].claim_id]
+
+
+def test_servers_that_must_be_together_have_no_host_if_none_has_room_for_all() -> None:
+    driver = SchedulerDriver().with_agents("node-1", "node-2", vcpus=1)
+    effects = driver.ask(request("a", "b", group=TOGETHER, queries=())) + driver.wait(0.1)
+    assert {claim.node for claim in claims_in(effects)} == {"node-1", "node-2"}
+    assert [fail.code for fail in of_kind(ef.Fail, effects)] == [ef.FailureCode.NO_VALID_HOST]
+    driver.idle()
+
+
+def test_servers_stay_where_the_conductor_knows_their_group() -> None:
+    driver = SchedulerDriver().with_agents("node-1", vcpus=1).with_agents("node-2", free_mb=7000)
+    group = Group("group", "affinity", frozenset({"a", "b", "c"}), frozenset({"host-1"}))
+    effects = driver.ask(request("a", "b", group=group, queries=()))
+    assert [claim.node for claim in claims_in(effects)] == ["node-1"]
+    assert [fail.code for fail in of_kind(ef.Fail, effects)] == [ef.FailureCode.NO_VALID_HOST]
+
+
+# -- writes that were not sent
+
+
+def test_a_write_that_was_not_sent_while_another_server_is_rechecked_is_sent_later() -> None:
+    # given two servers, one of which finds no host, so that Placement is asked
+    driver = SchedulerDriver().with_agents("node-1", "node-2", vcpus=1)
+    first, second = claims_in(driver.ask(request("a", "b")))
+    write = only(ef.WriteAllocation, driver.accept(first))
+    ask = of_kind(ef.AskFitting, driver.refuse(second))[0]
+    # when the write of the other one is not sent, because Placement does not keep up
+    assert not of_kind(ef.Fail, driver.written(write, ev.WriteCode.NEVER_SENT))
+    # then the request goes on when Placement has named hosts
+    driver.give(ev.FittingAnswered(ask.ask_id, frozenset({second.node}), cause=ask.cause))
+    effects = driver.wait(6.0)
+    assert {claim.consumer for claim in claims_in(effects)} == {"a", "b"}
+
+
+# -- questions whose answers are not used
+
+
+def named(driver: SchedulerDriver, asked: ef.AskCandidates) -> list[ef.Effect]:
+    """Placement names its candidate on the node."""
+    found = ev.Candidate(taken(asked.node), {"": (asked.node,)})
+    return driver.give(ev.CandidatesAnswered(asked.ask_id, (found,), cause=asked.cause))
+
+
+def test_a_server_that_is_decided_again_before_it_was_tried_has_all_its_attempts() -> None:
+    driver = SchedulerDriver(attempts_max=12).with_agents(*(f"node-{number}" for number in range(30)))
+    group = Group("group", "anti-affinity", frozenset({"a", "b", "c", "d"}))
+    asked = of_kind(ef.AskCandidates, driver.ask(request("a", "b", "c", "d", group=group, root_only=False)))
+    claims = list[Claim]()
+    for _ in range(3):  # the last one is asked for
+        effects = named(driver, asked.pop())
+        asked, claims = of_kind(ef.AskCandidates, effects), claims + claims_in(effects)
+    # given one for which Placement is asked again and again, because others are refused meanwhile
+    for _ in range(15):
+        asked += of_kind(ef.AskCandidates, driver.refuse(claims.pop(0), "topology"))
+        assert named(driver, asked.pop(0)) == []
+        effects = named(driver, asked.pop(0))
+        asked, claims = of_kind(ef.AskCandidates, effects), claims + claims_in(effects)
+    # then it has its attempts still, because no host was tried for it
+    assert [claim.consumer for claim in claims_in(named(driver, asked.pop()))] == ["d"]
