@@ -262,6 +262,8 @@ class Requests:
         #: requests that wait for the end of a claim, in the order in which they are decided again
         self._crowded: dict[int, RequestState] = {}
         self._count = 0
+        #: to Placement, for the candidates of a host
+        self._questions = 0
         self._draining = False
         #: the latest deadline of all requests; set when the service stops
         self._latest_s = float("inf")
@@ -453,7 +455,8 @@ class Requests:
         instance.attempts += 1
         instance.state, instance.asked = InstanceState.ASKING, question.node
         instance.asked_beside = state.beside(instance)
-        instance.ask_id = f"instance.{state.key}.{instance.index}.{instance.attempts}"
+        self._questions += 1
+        instance.ask_id = f"instance.{state.key}.{instance.index}.{self._questions}"
         request = state.request
         sharing = self._planner.sharing_with(question.node)
         step.emit(AskCandidates(instance.ask_id, question.node, request.queries, request.request_id, sharing))
@@ -490,8 +493,9 @@ class Requests:
         self, step: Step, state: RequestState, instance: InstancePlacement, candidates: Sequence[Candidate]
     ) -> None:
         """Claim the host.  If the request has a group, and other instances have found or lost a host since this one was
-        decided, it is decided again."""
+        decided, it is decided again; that costs no attempt, because the host was not tried."""
         if state.request.group is not None and state.beside(instance) != instance.asked_beside:
+            instance.attempts -= 1
             return
         node = instance.asked
         verdict = self._planner.judge(state, instance, node, candidates)
