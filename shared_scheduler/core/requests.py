@@ -39,6 +39,7 @@ RECHECKING  rows were corrected                             PLACING     include 
 RECHECKING  Placement named hosts, not root-only            PLACING     include only those; decide again
 RECHECKING  candidates answered, for another server         RECHECKING  decide that one again afterwards
 RECHECKING  an agent is late, for another server            RECHECKING  see to that afterwards
+RECHECKING  a write waited in vain, for another server      RECHECKING  decide that one again afterwards
 RECHECKING  Placement agrees, or does not answer            FAILING     cancel every claim
 PLACING     no host                                         FAILING     cancel every claim
 PLACING     every instance has a host, dry run              -           Answer; nothing was claimed
@@ -547,7 +548,7 @@ class Requests:
             self._fail_if_clean(step, state)
         elif self._write_again(step, state, instance, claim, ending):
             return
-        elif (hard := hard_error(claim, ending)) is not None:
+        elif (hard := hard_error(claim, ending)) is not None and not _is_decided_again(state, claim):
             self._fail(step, state, *hard)
         elif state.phase == RequestPhase.YIELDING:
             self._decide_again_if_clean(step, state)
@@ -834,6 +835,12 @@ def hard_error(claim: OpenClaim, ending: ClaimState) -> tuple[FailureCode, str] 
     if ending == ClaimState.NOT_WRITTEN and claim.write_code in HARD_ERRORS:
         return HARD_ERRORS[claim.write_code], claim.write_detail
     return None
+
+
+def _is_decided_again(state: RequestState, claim: OpenClaim) -> bool:
+    """Whether a claim ended because its write was not sent, and its instance is decided again later anyway."""
+    later = state.phase in (RequestPhase.RECHECKING, RequestPhase.YIELDING)
+    return later and claim.write_code == WriteCode.NEVER_SENT
 
 
 def is_unanswered(claim: OpenClaim, ending: ClaimState) -> bool:
