@@ -15,10 +15,11 @@ from shared_scheduler.protocol.messages import ClaimGroup, GroupPolicy
 from shared_scheduler.table.host_table import HostTable
 
 
-def with_known_members(table: HostTable, request: Request, consumer: str, add_hosts: bool = True) -> Request:
-    """The request for ``consumer``, with the additional members of its group from rows and own claims.
+def with_known_members(table: HostTable, request: Request, own: frozenset[str], add_hosts: bool = True) -> Request:
+    """The request with the additional members of its group from rows and own claims.
 
-    ``add_hosts``: with the policy affinity, the hosts on which the table has members are added to those of the group.
+    ``add_hosts``: with the policy affinity, the hosts on which the table has members are added to those of the group;
+    ``own``: the server of the request, and others of it that are nowhere any more: what the table has of them ends.
     The servers of a label are only counted, and the table counts them without a set of all of them.
     """
     group = request.group
@@ -27,7 +28,7 @@ def with_known_members(table: HostTable, request: Request, consumer: str, add_ho
     members = group.members | table.groups.of(group.uuid)
     hosts = group.hosts
     if add_hosts and group.policy == GroupPolicy.AFFINITY:
-        hosts |= hosts_of(table, members - {consumer})
+        hosts |= hosts_of(table, members - own)
     if members == group.members and hosts == group.hosts:
         return request
     return replace(request, group=replace(group, members=members, hosts=hosts))

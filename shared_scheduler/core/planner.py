@@ -15,7 +15,7 @@ from enum import Enum
 from itertools import chain
 from typing import Any, Protocol
 
-from shared_scheduler.core.claims import OpenClaim
+from shared_scheduler.core.claims import ClaimState, OpenClaim
 from shared_scheduler.core.effects import Choice, FailureCode
 from shared_scheduler.core.events import Candidate, WriteCode
 from shared_scheduler.core.held_room import NOBODY, held_room
@@ -157,6 +157,7 @@ NOT_FOR_GOOD = frozenset(
         RefusalCode.EXPIRED,
         WriteCode.NO_CAPACITY,
         WriteCode.PROVIDER_CONFLICT,
+        ClaimState.RELEASED,
         NO_VERDICT,
     }
 )
@@ -349,7 +350,8 @@ class Planner:
     def _request_for(self, state: RequestState, instance: InstancePlacement) -> Request:
         # after a yield the hosts come from Placement, and the table may be older; other instances have set the host
         first = not state.check.hosts and not any(one.choice for one in state.instances if one is not instance)
-        return with_known_members(self._table, state.request_for(instance), instance.consumer, add_hosts=first)
+        own = {one.consumer for one in state.instances if one is instance or one.attempts}
+        return with_known_members(self._table, state.request_for(instance), frozenset(own), add_hosts=first)
 
     def _verify(
         self,
@@ -477,7 +479,8 @@ class Planner:
         return found
 
     def _request_for_alternates(self, state: RequestState) -> Request:
-        return with_known_members(self._table, state.request_for_alternates(), state.instances[0].consumer)
+        own = frozenset({state.instances[0].consumer})
+        return with_known_members(self._table, state.request_for_alternates(), own)
 
     def alternate_nodes(self, state: RequestState, cell: str) -> list[str]:
         """The best hosts of ``cell`` besides the chosen ones; Placement must be asked for their candidates."""

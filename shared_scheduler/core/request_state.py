@@ -226,6 +226,13 @@ class InstancePlacement:
         self.patient = self.patient or recalled
         return recalled
 
+    def leave_out(self, nodes: frozenset[str], reason: Reason) -> None:
+        """Leave out these hosts, also if no other one is left.  One that has refused the instance keeps its reason."""
+        self.late = [node for node in self.late if node not in nodes]
+        self.unanswered = [node for node in self.unanswered if node not in nodes]
+        for node in nodes:
+            self.out.setdefault(node, reason)
+
     def leave_unanswered(self, node: str) -> None:
         """Leave out a host for which Placement did not answer in time."""
         if node not in self.tried_again:
@@ -347,6 +354,15 @@ class RequestState:
     def beside(self, instance: InstancePlacement) -> tuple[str, ...]:
         """The hosts of the other instances, in their order."""
         return tuple(one.choice.host for one in self.instances if one.choice is not None and one is not instance)
+
+    def bound_to(self, instance: InstancePlacement) -> frozenset[str]:
+        """The nodes of the other instances, if this one must be there for no other reason.
+
+        The policy is affinity, the conductor has not named their hosts, and the request has not yielded to others."""
+        group, hosts = self.request.group, frozenset(self.beside(instance))
+        if group is None or group.policy != GroupPolicy.AFFINITY or self.check.hosts or hosts <= group.hosts:
+            return frozenset()
+        return frozenset(one.choice.node for one in self.instances if one.choice is not None and one is not instance)
 
     def claims(self) -> Iterator[OpenClaim]:
         """The claims of the request that have not ended."""

@@ -2,7 +2,8 @@
 """The life of a request, from ``RequestArrived`` to exactly one ``Answer`` or ``Fail``.
 
 The instances of one request are decided one after the other, as in Nova: each one is assumed before the next one is
-decided.  Their claims and writes then run in parallel.  An instance whose claim fails is decided again, alone.  The
+decided.  Their claims and writes then run in parallel.  An instance whose claim fails is decided again, alone, unless
+it must be where the others are: then all of them leave that host.  The
 answer follows when every instance is written.  If one instance cannot be placed, everything that the others hold is
 released before the request fails.
 
@@ -30,6 +31,8 @@ PLACING     an agent is late, and the next host has         PLACING     wait for
 PLACING     no host but those whose agents were late        PLACING     include them, and wait for their verdicts
 PLACING     the best host for a soft group is left out,     PLACING     include it again, once for Placement
             only because its agent or Placement was late
+PLACING     no host beside the others of the request, and   YIELDING    cancel every claim; exclude their host
+            they have theirs only because of each other
 PLACING     no host, but some were left out for others of   PLACING     include them; decide again
             its soft group, or because of servers with its
             label whose requests had no answer
@@ -374,6 +377,8 @@ class Requests:
             return  # decide again, with more hosts
         if isinstance(plan, Refusal) and instance.recall_late():
             return
+        if isinstance(plan, Refusal) and not plan.bad_request and self._leave_together(step, state, instance):
+            return
         if isinstance(plan, Selected):
             self._claim(step, state, instance, plan)
         elif isinstance(plan, CandidatesWanted):
@@ -385,6 +390,21 @@ class Requests:
             self._wait(step, state, instance, nextafter(step.now, inf))  # not in this step
         else:
             self._no_host(step, state, plan)
+
+    def _leave_together(self, step: Step, state: RequestState, instance: InstancePlacement) -> bool:
+        """Leave the host of the other instances, because this one must be there and cannot; False if they have none, or
+        are there because of other members."""
+        nodes = state.bound_to(instance)
+        if not nodes or state.request.dry_run:
+            return False
+        state.enter(RequestPhase.YIELDING, step.now)
+        state.check.pause_s = 0.0
+        reason = Reason(ClaimState.RELEASED.value, {"no_host_for": instance.consumer})
+        for one in state.instances:
+            one.leave_out(nodes, reason)
+        for claim in list(state.claims()):
+            self._claims.cancel(step, claim, reason)
+        return True
 
     def _wait(self, step: Step, state: RequestState, instance: InstancePlacement, until_s: float) -> None:
         instance.state = InstanceState.WAITING

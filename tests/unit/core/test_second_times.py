@@ -163,7 +163,7 @@ def test_a_member_that_moves_is_not_bound_to_the_host_that_it_leaves() -> None:
     driver.with_agents("node-1", consumers={"server-1": held})
     # when it is to be placed again
     asked = request("server-1", **affinity("affinity", "server-1"))
-    found = with_known_members(driver.table, asked, "server-1")
+    found = with_known_members(driver.table, asked, frozenset({"server-1"}))
     # then no host is prescribed
     assert found.group is not None and found.group.hosts == frozenset()
 

@@ -462,7 +462,7 @@ def trust_the_members_of_the_request(patch: pytest.MonkeyPatch) -> None:
 @bug("anti_affinity", "affinity", "soft_anti_affinity", "soft_affinity")
 def know_nothing_of_groups(patch: pytest.MonkeyPatch) -> None:
     """As before groups were part of a claim: a request's group is what the conductor has read, and nobody checks it."""
-    patch.setattr(planner, "with_known_members", lambda table, request, consumer, add_hosts=True: request)
+    patch.setattr(planner, "with_known_members", lambda table, request, own, add_hosts=True: request)
     patch.setattr(Planner, "claim_group", lambda self, state, instance, node: None)
     patch.setattr(GroupCheck, "is_needed", lambda self, state: False)
 
