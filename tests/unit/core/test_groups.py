@@ -893,3 +893,20 @@ def test_a_new_member_is_beside_one_that_comes_there() -> None:
     # given a first one whose move to node-2 was answered
     answer = stand(driver, second_member_on_node_2(driver), server_5="node-2")
     assert nodes_of(only(ef.Answer, answer)) == ["node-2"]
+
+
+def test_what_an_agent_still_has_of_a_server_is_no_reason_to_place_it_beside_another_one() -> None:
+    # given two servers of one request, and agents of a release that does not count members
+    driver = SchedulerDriver().with_agents("node-1", free_mb=8192).with_agents("node-2", free_mb=8000)
+    group = Group("group", "anti-affinity", frozenset({"server-8", "server-9"}))
+    first, second = claims_in(driver.ask(request("server-8", "server-9", group=group, queries=())))
+    assert (first.node, second.node) == ("node-1", "node-2")
+    driver.written(only(ef.WriteAllocation, driver.accept(second)))
+    # when node-2 still has an earlier claim for the first one, whose Release was lost, and node-1 refuses that one
+    both, claims = {uuid: member("node-2") for uuid in group.members}, {second.claim_id: "server-9", "old": "server-8"}
+    driver.hear(Increment("node-2", 1, 2, consumers=both, claims=claims))
+    effects = driver.refuse(first)
+    # then it does not go where the second one is
+    assert not claims_in(effects)
+    driver.deleted(only(ef.DeleteAllocation, [one for one in effects if not isinstance(one, ef.Send)]))
+    driver.idle()
