@@ -16,7 +16,9 @@ from shared_scheduler.table.host_view import HostView
 
 
 class ServerGroupAntiAffinityFilter(NativeFilter):
-    """Fewer than ``max_server_per_host`` members are on the host, or the instance itself is on it."""
+    """Fewer than ``max_server_per_host`` other members are on the host, or the instance itself is built on it.
+
+    A claim of the instance there may be an earlier one, which was given up."""
 
     code = "ServerGroupAntiAffinityFilter"
 
@@ -24,13 +26,13 @@ class ServerGroupAntiAffinityFilter(NativeFilter):
         group = context.request.group
         if group is None or group.policy != "anti-affinity":
             return None
-        counts = context.table.members_at(group.members)
+        counts = context.table.members_at(group.members - {context.instance_uuid})
         full = [slot for slot, count in counts.items() if count >= group.max_server_per_host]
         if group.max_server_per_host > 0 and not full:
             return None
         mask: BoolArray = np.full(context.high, group.max_server_per_host > 0, dtype=np.bool_)
         mask[full] = False
-        mask[list(context.table.slots_with(context.instance_uuid))] = True
+        mask[list(context.table.slots_where_built(context.instance_uuid))] = True
         return mask
 
     def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
