@@ -252,6 +252,12 @@ class Planner:
         alike = self._soft_members(request, instance, other) == self._soft_members(request, instance, chosen)
         return OtherHost.ALIKE if alike else OtherHost.OF_OTHER_MEMBERS
 
+    def passes_elsewhere(self, state: RequestState, instance: InstancePlacement, nodes: frozenset[str]) -> bool:
+        """Whether a host besides these passes the filters over columns, if no instance of the request has a host."""
+        own = frozenset(one.consumer for one in state.instances)
+        request = with_known_members(self._table, state.request, own)
+        return self._best(state, request, instance, frozenset(instance.out) | nodes) is not None
+
     def include_better(self, state: RequestState, instance: InstancePlacement) -> None:
         """Include the hosts again that a member of a soft group has left out only because an agent or Placement was
         late, if one of them is the best and the best of the others has more or fewer members."""

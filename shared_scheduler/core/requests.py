@@ -31,8 +31,8 @@ PLACING     an agent is late, and the next host has         PLACING     wait for
 PLACING     no host but those whose agents were late        PLACING     include them, and wait for their verdicts
 PLACING     the best host for a soft group is left out,     PLACING     include it again, once for Placement
             only because its agent or Placement was late
-PLACING     no host beside the others of the request, and   YIELDING    cancel every claim; exclude their host
-            they have theirs only because of each other
+PLACING     no host beside the others of the request, who   YIELDING    cancel every claim; exclude their host
+            are bound by nobody else, and another passes
 PLACING     no host, but some were left out for others of   PLACING     include them; decide again
             its soft group, or because of servers with its
             label whose requests had no answer
@@ -392,10 +392,10 @@ class Requests:
             self._no_host(step, state, plan)
 
     def _leave_together(self, step: Step, state: RequestState, instance: InstancePlacement) -> bool:
-        """Leave the host of the other instances, because this one must be there and cannot; False if they have none, or
-        are there because of other members."""
+        """Leave the host of the other instances, because this one must be there and cannot.  False if they have none,
+        are there because of other members, or would find no other one."""
         nodes = state.bound_to(instance)
-        if not nodes or state.request.dry_run:
+        if not nodes or state.request.dry_run or not self._planner.passes_elsewhere(state, instance, nodes):
             return False
         state.enter(RequestPhase.YIELDING, step.now)
         state.check.pause_s = 0.0
