@@ -860,7 +860,7 @@ def hard_error(claim: OpenClaim, ending: ClaimState) -> tuple[FailureCode, str] 
 def _is_decided_again(state: RequestState, claim: OpenClaim) -> bool:
     """Whether a claim ended because its write was not sent, and its instance is decided again later anyway."""
     later = state.phase in (RequestPhase.RECHECKING, RequestPhase.YIELDING)
-    return later and claim.write_code == WriteCode.NEVER_SENT
+    return later and claim.write_code in NOT_TRIED
 
 
 def is_unanswered(claim: OpenClaim, ending: ClaimState) -> bool:
