@@ -27,6 +27,7 @@ from shared_scheduler.sync.orphan_sweeper import (
     AGAIN_S,
     CHECKS,
     CHECKS_A_SWEEP,
+    LISTEN_S,
     TURN_S,
     TURN_WAIT_S,
     LastingShare,
@@ -58,7 +59,10 @@ class Site:
         return AllocationWriter(self.world.client, lambda: self.now_s, lambda _: False, random.Random(1), without_nova)
 
     def scheduler(
-        self, share: Share, writer: AllocationWriter | None = None, turns: Share | None = None
+        self,
+        share: Share,
+        writer: AllocationWriter | None = None,
+        turns: Callable[[], Share | None] | None = None,
     ) -> OrphanSweeper:
         """One more that sweeps."""
         restore = (writer or self.new_writer()).restore
@@ -69,7 +73,7 @@ class Site:
             lambda: self.now_s,
             lambda: share,
             restore,
-            lambda: turns or share,
+            turns or (lambda: share),
         )
 
     def sweep(self) -> None:
@@ -663,12 +667,14 @@ def test_schedulers_that_hear_nothing_of_each_other_keep_their_turns() -> None:
     # given three schedulers that have heard of each other, and a message queue that is away
     now_s, live = 0.0, ["a", "b", "c"]
     schedulers = LastingShare(lambda: ("b", live), lambda: now_s)
+    schedulers.share()
+    now_s = LISTEN_S
     assert schedulers.share() == Share(1, 3)
     live, now_s = ["b"], 1800.0
     # then the others have their turns still
     assert schedulers.share() == Share(1, 3)
     # but not for ever
-    now_s = 3600.0
+    now_s = 3600.0 + LISTEN_S
     assert schedulers.share() == Share(0, 1)
 
 
@@ -676,10 +682,64 @@ def test_a_scheduler_that_hears_of_no_other_one_waits_for_the_turn_that_it_had(s
     # given a shelved server in the share of another scheduler that is not heard any more
     server = site.shelved()
     site.take(server, site.world.provider())
-    sweeper = site.scheduler(Share(0, 1), turns=turn_of(server, 1))
+    sweeper = site.scheduler(Share(0, 1), turns=lambda: turn_of(server, 1))
     # then its allocations are left to that one, until the next turn
     list(sweeper.sweep())
     assert site.holds(server)
     site.wait(TURN_S)
     list(sweeper.sweep())
     assert not site.holds(server)
+
+
+def test_a_scheduler_that_has_just_started_takes_no_turn_of_those_that_it_has_not_heard_yet(site: Site) -> None:
+    # given a shelved server in the turn of a scheduler that serves, and another one that starts
+    server, now_s, live = site.shelved(), 0.0, ["b"]
+    site.take(server, site.world.provider())
+    turns = LastingShare(lambda: ("b", live), lambda: now_s)
+    starting = site.scheduler(Share(0, 1), turns=turns.share)
+    # when it sweeps before it has heard of the others
+    list(starting.sweep())
+    # then it deletes nothing
+    assert site.holds(server)
+    # and takes its own turns as soon as it must have heard of them
+    live, now_s = ["a", "b"], LISTEN_S
+    assert turns.share() == Share(1, 2)
+
+
+def lasting(own: str, *heard: tuple[str, ...]) -> Share | None:
+    """The turns of a scheduler that has heard of these, one set of live ones after the other."""
+    now_s, live = 0.0, heard[0]
+    share = LastingShare(lambda: (own, live), lambda: now_s)
+    for live in heard:
+        share.share()
+        now_s += 10.0
+    now_s += LISTEN_S
+    return share.share()
+
+
+def test_a_scheduler_that_was_started_again_has_the_turns_that_it_had() -> None:
+    # given two schedulers, the second of which was started again: the first has heard of both of its processes
+    own = "ssched.scheduler.a.5.8c9dae0f"
+    before, after = "ssched.scheduler.b.7.0a1b2c3d", "ssched.scheduler.b.9.4e5f6a7b"
+    # then both count two schedulers, so their turns are not the same ones
+    assert lasting(own, (own, before), (own, after)) == Share(0, 2)
+    assert lasting(after, (own, after)) == Share(1, 2)
+
+
+def test_schedulers_that_are_started_again_and_again_leave_the_others_their_turns() -> None:
+    # given a scheduler that ends every ten seconds
+    own = "ssched.scheduler.a.5.8c9dae0f"
+    live = [(own, f"ssched.scheduler.b.{process}.4e5f6a7b") for process in range(300)]
+    # then the other one has every second turn still
+    assert lasting(own, *live) == Share(0, 2)
+
+
+def test_two_workers_of_a_machine_have_different_turns() -> None:
+    live = ("ssched.scheduler.a.worker0.5.8c9dae0f", "ssched.scheduler.a.worker1.6.4e5f6a7b")
+    assert [lasting(own, live) for own in live] == [Share(0, 2), Share(1, 2)]
+
+
+def test_a_name_with_dots_is_not_taken_for_a_process() -> None:
+    # given a cell without a state channel, where the address of a scheduler is its name
+    live = ("a.example.org", "b.example.org")
+    assert lasting(live[0], live) == Share(0, 2)
