@@ -126,8 +126,9 @@ class RunningScheduler:
         ratios = configuration.default_ratios()
         self.states = HostStates(aggregates, self._cell_context)
         self.channels = Channels(
-            name, lambda event: self.engine.handle(event), self._cell_of, lambda node: self.core.nodes.owner_of(node)
-        )
+            _known_as(name), lambda event: self.engine.handle(event), self._cell_of,
+            lambda node: self.core.nodes.owner_of(node),
+        )  # fmt: skip
         self.channels.load_keys()
         table = HostTable(ratios)
         rng = random.Random()
@@ -386,8 +387,7 @@ class RunningScheduler:
         directory = CONF.shared_scheduler.admin_socket_dir
         if not directory:
             return None
-        worker = os.environ.get(WORKER_NUMBER)
-        known_as = self._name if worker is None else f"{self._name}.worker{worker}"
+        known_as = _known_as(self._name)
         why = WhyAnswerer(self.engine, self.decider, self._recent, known_as)
         path = Path(directory) / f"{known_as}-{os.getpid()}{SUFFIX}"
         reads, foreign_changes = lambda: self._sync.revalidator.report(), lambda: self._batch_writer.foreign_changes()
@@ -505,6 +505,12 @@ def _no_members(_question: object) -> dict[str, str | None]:
 def _no_hosts(_cell: str, _servers: object, _undecided: bool) -> dict[str, str]:
     """No hosts, likewise."""
     return {}
+
+
+def _known_as(name: str) -> str:
+    """The name of this scheduler; that of one of several workers has its number."""
+    worker = os.environ.get(WORKER_NUMBER)
+    return name if worker is None else f"{name}.worker{worker}"
 
 
 def _share(core: SchedulerCore) -> Share:

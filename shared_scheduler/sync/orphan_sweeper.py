@@ -25,7 +25,7 @@ Each round checks a bounded number of servers.  First checks precede second ones
 the shares of other schedulers, older servers precede newer ones, and the sources alternate.  If builds fail faster than
 one scheduler can check them, all schedulers share the work; a scheduler with a wrong list of live schedulers checks
 more than its share, never less.  With shelved servers it would take the turns of others, so those that were live
-within the last hour keep their turns.
+within the last hour keep their turns, with the same name after a new start, and one that starts listens first.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from shared_scheduler.placement.reconciler import Restore, put_back
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from shared_scheduler.sync.bounded_reads import BoundedReads
 from shared_scheduler.sync.databases import ApiDatabase, CellDatabase, DatabaseError
+from shared_scheduler.transport.bus import lasting_name
 
 LOG = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ AGAIN_S = 120.0
 #: what others have sent, or never will.  Clocks of schedulers and of Nova may differ, and a check takes its time.
 TURN_S, TURN_WAIT_S = 180.0, CARRIED_OUT_WITHIN_S + 30.0
 CHECKS = 2
+#: Time for which a scheduler listens before it takes a turn: others say every few seconds that they are there.
+LISTEN_S = 60.0
 #: Time for which a sweep waits for each database.
 READ_WITHIN_S = 10.0
 CHECKS_A_SWEEP = 40
@@ -88,21 +91,25 @@ class Share:
 class LastingShare:
     """The share of a scheduler among all that were live within the last hour.
 
-    While the message queue is away, each scheduler hears of no other one, and would take every turn.
+    While the message queue is away, each scheduler hears of no other one, and would take every turn.  So would one that
+    has just started.
     """
 
     def __init__(self, live: Callable[[], tuple[str, Sequence[str]]], clock: Callable[[], float]) -> None:
-        """``live``: the name of this scheduler, and those of all live ones."""
+        """``live``: the address of this scheduler, and those of all live ones."""
         self._live = live
         self._clock = clock
         self._heard_s: dict[str, float] = {}
+        self._since_s: float | None = None
 
-    def share(self) -> Share:
-        """The share now."""
+    def share(self) -> Share | None:
+        """The share now; None while it is too early to know."""
         (own, live), now = self._live(), self._clock()
-        heard = self._heard_s | dict.fromkeys(live, now)
+        if self._since_s is None:
+            self._since_s = now
+        heard = self._heard_s | dict.fromkeys(map(lasting_name, live), now)
         self._heard_s = {name: at_s for name, at_s in heard.items() if now - at_s < SWEEP_BACK.total_seconds()}
-        return share_of(own, tuple(self._heard_s))
+        return None if now - self._since_s < LISTEN_S else share_of(lasting_name(own), tuple(self._heard_s))
 
 
 def share_of(own: str, names: Sequence[str]) -> Share:
@@ -139,9 +146,9 @@ class OrphanSweeper:
         clock: Callable[[], float],
         share: Callable[[], Share],
         restore: Restore,
-        turns: Callable[[], Share],
+        turns: Callable[[], Share | None],
     ) -> None:
-        """``share`` decides whose servers come first; ``turns``, who may check a shelved server."""
+        """``share`` decides whose servers come first; ``turns``, who may check a shelved server (None: others)."""
         self._api = api
         self._cells = cells
         self._client = client
@@ -220,7 +227,7 @@ class OrphanSweeper:
             return True
         return (suspect.server, suspect.changed_at) in self._offloaded(suspect.cell, 1, suspect.server)
 
-    def _is_due(self, suspect: _Suspect, checked: _Checked, turns: Share) -> bool:
+    def _is_due(self, suspect: _Suspect, checked: _Checked, turns: Share | None) -> bool:
         waited = checked.tries == 0 or self._clock() - checked.last_s >= AGAIN_S
         return checked.times < CHECKS and waited and _has_turn(suspect, turns)
 
@@ -253,8 +260,9 @@ class OrphanSweeper:
         return True
 
 
-def _has_turn(suspect: _Suspect, turns: Share) -> bool:
+def _has_turn(suspect: _Suspect, turns: Share | None) -> bool:
     """Whether no other scheduler deletes the allocations of the server now; in cell 0 that does not matter."""
     if suspect.cell is None or suspect.changed_at is None:
         return True
-    return turns.has_turn(suspect.server, (suspect.cell.now() - suspect.changed_at).total_seconds())
+    age_s = (suspect.cell.now() - suspect.changed_at).total_seconds()
+    return turns is not None and turns.has_turn(suspect.server, age_s)

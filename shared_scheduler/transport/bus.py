@@ -19,16 +19,31 @@ messages that do not fit (the receiver sees a gap).
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from shared_scheduler.protocol.messages import agent_address
 
-__all__ = ["Bus", "ConnectionChanged", "Endpoint", "Receive", "agent_address"]
+__all__ = [
+    "Bus",
+    "ConnectionChanged",
+    "Endpoint",
+    "Receive",
+    "agent_address",
+    "lasting_name",
+    "new_scheduler_address",
+]
 
 #: The name of the state channel of a message queue.  An agent knows its nova.conf but no cell uuids, so all channels
 #: have one name, and broker and virtual host separate them (Nova needs one virtual host for each cell in any case).
 CHANNEL_NAME = "nova"
+
+#: The addresses of schedulers begin with this.
+SCHEDULERS = "ssched.scheduler."
+#: Longest part of a name in an address; the rest of it has some 40 characters.
+NAME_MAX_CHARS = 200
 
 #: Called with the messages that arrived, oldest first, never empty, by one thread at a time.
 Receive = Callable[[Sequence[bytes]], None]
@@ -79,3 +94,13 @@ class Bus(Protocol):
 
         Its address is ``agent_address(host)``, which is the same after each start of the agent.
         """
+
+
+def new_scheduler_address(name: str) -> str:
+    """An address that no other process has: name, process and a random part."""
+    return f"{SCHEDULERS}{name[:NAME_MAX_CHARS]}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+
+
+def lasting_name(address: str) -> str:
+    """The part of a scheduler's address that is the same after each start; all of it if it is no such address."""
+    return address.rsplit(".", 2)[0] if address.startswith(SCHEDULERS) else address

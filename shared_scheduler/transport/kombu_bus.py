@@ -23,9 +23,7 @@ Messages are neither acknowledged nor persistent, because the state can be sent 
 
 from __future__ import annotations
 
-import os
 import random
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -33,14 +31,17 @@ from functools import partial
 from kombu import Exchange, Queue
 
 from shared_scheduler.transport import transport_settings
-from shared_scheduler.transport.bus import ConnectionChanged, Receive, agent_address
+from shared_scheduler.transport.bus import (
+    NAME_MAX_CHARS,
+    ConnectionChanged,
+    Receive,
+    agent_address,
+    new_scheduler_address,
+)
 from shared_scheduler.transport.gathering import Gathering
 from shared_scheduler.transport.link import Link
 from shared_scheduler.transport.subscription import Subscription
 from shared_scheduler.transport.urls import BrokerUrl
-
-#: Characters in Nova's cell names that an exchange name must not have.
-NAME_MAX_CHARS = 200
 
 
 def exchange_of(kind: str, cell: str) -> Exchange:
@@ -178,7 +179,7 @@ class KombuBus:
 
     def scheduler_endpoint(self, name: str) -> KombuEndpoint:
         """An endpoint whose address is new each time."""
-        address = f"ssched.scheduler.{name[:NAME_MAX_CHARS]}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+        address = new_scheduler_address(name)
         queue = queue_of(address, self._queue_messages_max, transport_settings.SCHEDULER_QUEUE_MAX_BYTES)
         bound_to, gathering = (self._state, self._agents), Gathering()
         link = self._link_for(address, gathering)

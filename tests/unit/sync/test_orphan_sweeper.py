@@ -708,11 +708,13 @@ def test_a_scheduler_that_has_just_started_takes_no_turn_of_those_that_it_has_no
 
 def lasting(own: str, *heard: tuple[str, ...]) -> Share | None:
     """The turns of a scheduler that has heard of these, one set of live ones after the other."""
-    now_s, live = 0.0, heard[0]
-    share = LastingShare(lambda: (own, live), lambda: now_s)
-    for live in heard:
+    now_s, left = 0.0, list(heard)
+    share = LastingShare(lambda: (own, left[0]), lambda: now_s)
+    while len(left) > 1:
         share.share()
         now_s += 10.0
+        left.pop(0)
+    share.share()
     now_s += LISTEN_S
     return share.share()
 
