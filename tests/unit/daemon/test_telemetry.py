@@ -184,3 +184,16 @@ def test_workers_do_not_share_an_address() -> None:
     assert str(TelemetryAddress("::1", 9190).of_worker("2")) == "[::1]:9192"
     assert str(TelemetryAddress(path="/run/m.sock").of_worker("2")) == "/run/m.sock.worker2"
     assert str(TelemetryAddress("h", 9190).of_worker(None)) == "h:9190"
+
+
+def test_a_worker_for_whom_no_port_is_left_is_told_so() -> None:
+    # given the metrics of the first of two workers at the last port
+    address = TelemetryAddress("127.0.0.1", 65535).of_worker("1")
+    # then the second one does not end with a traceback
+    with pytest.raises(TelemetryError, match="65536"):
+        Telemetry(address, tuple, tuple).start()
+
+
+def test_a_host_name_that_cannot_be_one_is_told_so() -> None:
+    with pytest.raises(TelemetryError, match="metrics_listen = .example:9190"):
+        Telemetry(TelemetryAddress(".example", 9190), tuple, tuple).start()
