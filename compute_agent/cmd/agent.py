@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from compute_agent.service.process import AgentProcess
         from compute_agent.service.state_directory import StateError, StateFullError, StateTakenError
         from compute_agent.sources import nova_conf
+        from shared_scheduler.daemon.log_setup import LogError, LogUnavailableError, set_up
         from shared_scheduler.daemon.telemetry_address import TelemetryError, TelemetryUnavailableError
         from shared_scheduler.placement.reader import PlacementConfigError
         from shared_scheduler.protocol.errors import KeyringError
@@ -41,11 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         given = sys.argv[1:] if arguments is None else arguments
         conf = nova_conf.load(given, PROG, release())
-        log.setup(conf, PROG)
+        set_up(conf, PROG)
         process = AgentProcess(conf, nova_conf.NovasConfiguration(given, PROG, release()))
-    except (StateFullError, StateTakenError) as error:
+    except (StateFullError, StateTakenError, LogUnavailableError) as error:
         return _refuse(str(error), EXIT_TEMPORARY)
-    except (nova_conf.ConfigError, PlacementConfigError, StateError, KeyringError, ValueError) as error:
+    except (nova_conf.ConfigError, LogError, PlacementConfigError, StateError, KeyringError, ValueError) as error:
         return _refuse(str(error))
     try:
         process.run()

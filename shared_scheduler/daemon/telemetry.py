@@ -51,6 +51,9 @@ class Telemetry:
         """
         try:
             self._server = serve_at(self._address)
+        except OverflowError as error:  # of one of several workers
+            text = f"metrics_listen = {self._address}: there is no such port; give the first worker a lower one"
+            raise TelemetryError(text) from error
         except OSError as error:
             kind = TelemetryError if isinstance(error, WRONG_PLACE) else TelemetryUnavailableError
             raise kind(f"metrics_listen = {self._address}: {error.strerror or error}") from error

@@ -30,6 +30,7 @@ from sqlalchemy import exc as sa_exc
 from shared_scheduler.conf import opts
 from shared_scheduler.conf.mode import Mode
 from shared_scheduler.daemon.guru_meditation import Product, in_another_thread, report_on_signal
+from shared_scheduler.daemon.log_setup import LogError, LogUnavailableError, set_up
 from shared_scheduler.daemon.telemetry_address import TelemetryError, TelemetryUnavailableError
 from shared_scheduler.nova import configuration
 from shared_scheduler.nova.host_manager import PluginError
@@ -64,6 +65,7 @@ AWAY = (
     DatabaseError,
     StockAwayError,
     TelemetryUnavailableError,
+    LogUnavailableError,
     *DATABASE,
     MessagingException,  # a broker that went away after the preflight check
     AMQPError,  # a broker that refuses the login or the virtual host
@@ -76,6 +78,8 @@ CORRECTABLE = (
     cfg.Error,
     preflight.ServerOptionError,
     KeyringError,
+    LogError,
+    logging.LogConfigError,  # a reload reads its file again
     PluginError,
     RecordsError,
     TelemetryError,
@@ -106,6 +110,7 @@ def main(argv: Sequence[str]) -> int:
 def prepare(argv: Sequence[str]) -> None:
     """Set up configuration, logging and Nova's messaging.
 
+    :raises LogError: when the log cannot be written
     :raises TransportUrlError: when ``transport_url`` cannot be used
     """
     opts.register(CONF)
@@ -113,7 +118,7 @@ def prepare(argv: Sequence[str]) -> None:
     configuration.make_reloadable()
     name = PROGRAM if HELP.isdisjoint(argv) else COMMAND  # the help has no configuration to find
     config.parse_args(list(argv), prog=name, init_rpc=False)
-    logging.setup(CONF, "nova")
+    set_up(CONF, "nova")
     _broker()  # before Nova parses the URL, because its error shows part of a password that is not escaped
     rpc.init(CONF)
     gmr_opts.set_defaults(CONF)
@@ -163,8 +168,10 @@ def placement_problem() -> str:
 def refuse(error: BaseException) -> int:
     """Report in the log and on the terminal why the service cannot start.  The exit status."""
     line = f"shared-scheduler cannot start: {_told(error)}"
-    LOG.error(line)
-    if CONF.log_file or CONF.log_dir or CONF.use_syslog:
+    no_log = isinstance(error, LogError)
+    if not no_log:
+        LOG.error(line)
+    if no_log or CONF.log_file or CONF.log_dir or CONF.use_syslog:
         print(line, file=sys.stderr)
     return TRY_AGAIN if isinstance(error, AWAY) and not isinstance(error, WRONG_URL) else REFUSED_TO_START
 

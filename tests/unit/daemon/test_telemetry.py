@@ -192,8 +192,3 @@ def test_a_worker_for_whom_no_port_is_left_is_told_so() -> None:
     # then the second one does not end with a traceback
     with pytest.raises(TelemetryError, match="65536"):
         Telemetry(address, tuple, tuple).start()
-
-
-def test_a_host_name_that_cannot_be_one_is_told_so() -> None:
-    with pytest.raises(TelemetryError, match="metrics_listen = .example:9190"):
-        Telemetry(TelemetryAddress(".example", 9190), tuple, tuple).start()
