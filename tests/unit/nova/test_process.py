@@ -226,6 +226,35 @@ def test_a_start_in_shadow_does_not_wait_for_nova_scheduler(monkeypatch: pytest.
     assert "scheduler_stock (no reply)" in lines[0] and "Start shared-scheduler-stock" in lines[0]
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("", "auth_type is not set"),
+        ("auth_type = pasword", "pasword"),
+        ("auth_type = password\nusername = nova", "auth_url"),
+    ],
+    ids=["none", "unknown", "half"],
+)
+def test_options_of_placement_that_cannot_work_end_in_one_line(tmp_path: Path, options: str, named: str) -> None:
+    # given databases and a message queue that need no check
+    file = tmp_path / "nova.conf"
+    file.write_text(
+        f"[DEFAULT]\ntransport_url = fake://\n[api_database]\nconnection = sqlite://\n"
+        f"[database]\nconnection = sqlite://\n[shared_scheduler]\nstartup_wait_s = 0\n[placement]\n{options}\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-m", "shared_scheduler.cmd.scheduler", "--config-file", str(file)],
+        capture_output=True, text=True, timeout=1500,
+    )  # fmt: skip
+
+    output = done.stdout + done.stderr
+    assert done.returncode == REFUSED_TO_START, output
+    line = next(line for line in output.splitlines() if "cannot start" in line)
+    assert "[placement]" in line and named in line
+    assert "does not answer" not in output and "Traceback" not in output
+
+
 PASSWORD_WITH_A_SLASH = """
 [DEFAULT]
 transport_url = rabbit://nova:s3cret/more@controller:5672/
