@@ -38,6 +38,7 @@ from shared_scheduler.nova.placement_file import USUAL_FILE, over_commit_warning
 from shared_scheduler.nova.placement_transport import ReportClientTransport
 from shared_scheduler.nova.serving import ModalService
 from shared_scheduler.nova.stock import STOCK_TOPIC, StockAwayError, StockScheduler
+from shared_scheduler.placement.reader import PlacementConfigError, transport_from
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.service import preflight
@@ -78,6 +79,7 @@ CORRECTABLE = (
     cfg.Error,
     preflight.ServerOptionError,
     KeyringError,
+    PlacementConfigError,
     LogError,
     logging.LogConfigError,  # a reload reads its file again
     PluginError,
@@ -134,6 +136,7 @@ def warn_of_over_commit(placement_file: Path) -> None:
 def check_dependencies() -> None:
     """Wait for databases, broker and Placement, each for a bounded time.
 
+    :raises PlacementConfigError: when the options of ``[placement]`` cannot work
     :raises ServerUnreachableError: when one of them does not answer
     :raises ServerOptionError: when an option names none that could answer
     """
@@ -144,6 +147,7 @@ def check_dependencies() -> None:
         _broker(),
     ]  # fmt: skip
     found = [each for each in wanted if each is not None]
+    transport_from(CONF)
     wait_s = CONF.shared_scheduler.startup_wait_s
     preflight.wait_for(found, wait_s, LOG.warning)
     preflight.wait_for_answer("Placement", "[placement]", placement_problem, wait_s, LOG.warning)

@@ -141,7 +141,7 @@ def transport_from(conf: Any) -> KeystoneTransport:
     try:
         auth = ks_loading.load_auth_from_conf_options(conf, GROUP)
         if auth is None:
-            raise PlacementConfigError("[placement] auth_type is not set: copy it from nova-compute")
+            raise PlacementConfigError("[placement] auth_type is not set: copy it from another service of Nova")
         session = ks_loading.load_session_from_conf_options(conf, GROUP, auth=auth)
         if session.timeout is None:
             session.timeout = CONFIGURED_TIMEOUT_S
