@@ -65,6 +65,7 @@ class Still:
     def __init__(self, driver: SchedulerDriver, channels: dict[str, CellChannel] | None = None) -> None:
         self.driver, self.channels, self.in_flight = driver, channels or {}, 4
         self.counters = Counter(requests_answered=5, requests_failed=2)
+        self.channel_counters = [own.channel.counters for own in self.channels.values()]
 
     def clock(self) -> float:
         return self.driver.now
@@ -108,6 +109,23 @@ def test_top_counts_windows_lags_decisions_and_queues() -> None:
     assert answer["lags"] == {"0": 2, "1": 0, "4": 1, "16": 0, "more": 0, "silent": 0, "without_agent": 1}
     assert [(row["host"], row["lag"]) for row in answer["lagging"]] == [("host-3", 4)]
     assert answer["queues"] == {"requests": 4, "records": 7}
+
+
+def test_counters_of_a_message_queue_count_once_and_stay_when_its_cells_have_left_it() -> None:
+    # given two cells with one message queue, of which three messages were rejected
+    engine = Engine(SchedulerDriver().core)
+    channel = CellChannel("cell-1", Channel(MemoryBus().scheduler_endpoint("sched1")), lambda event: None)
+    channel.channel.counters["messages_rejected"] = 3
+    for cell in ("cell-1", "cell-2"):
+        engine.use_channel(cell, channel)
+    # then they are three
+    assert inspection.counters(engine)["messages_rejected"] == 3
+    # and they are still when one cell has moved, and one was removed: Prometheus would take less for a restart
+    moved = CellChannel("cell-1", Channel(MemoryBus().scheduler_endpoint("sched1")), lambda event: None)
+    engine.use_channel("cell-1", moved)
+    del engine.channels["cell-2"]
+    moved.channel.counters["messages_rejected"] = 1
+    assert inspection.counters(engine)["messages_rejected"] == 4
 
 
 def test_a_node_in_quarantine_is_named_by_its_host() -> None:

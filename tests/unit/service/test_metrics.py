@@ -27,6 +27,7 @@ class Inspected:
     def __init__(self, driver: SchedulerDriver) -> None:
         self.driver = driver
         self.channels: dict[str, Any] = {}
+        self.channel_counters: list[Counter[str]] = []
         self.counters = Counter(records_dropped=2)
         self.in_flight = 4
 
