@@ -465,7 +465,7 @@ class RunningScheduler:
         opened = self.channels.open(cells)
         for uuid, channel in self.channels.by_cell.items():
             if self.engine.channels.get(uuid) is not channel:  # new, or moved to another queue
-                self.engine.channels[uuid] = channel
+                self.engine.use_channel(uuid, channel)
                 channel.announce_cell(uuid)
         for channel in opened:
             self.engine.add_channel(channel)

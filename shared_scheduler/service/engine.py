@@ -82,6 +82,8 @@ class Engine:
         self.clock = clock
         self.channels: dict[str, CellChannel] = {}
         self.counters: Counter[str] = Counter()
+        #: of each channel that a cell uses or has used, so that their sums never go back
+        self.channel_counters: list[Counter[str]] = []
         self._sinks: Sinks | None = None
         self._turns = FairLock()
         self._owner = 0
@@ -105,8 +107,14 @@ class Engine:
 
     def add_channel(self, channel: CellChannel) -> None:
         """Add the channel of a cell."""
-        self.channels[channel.cell] = channel
+        self.use_channel(channel.cell, channel)
         channel.start()
+
+    def use_channel(self, cell: str, channel: CellChannel) -> None:
+        """Let a cell use this channel from now on; several cells may use one."""
+        self.channels[cell] = channel
+        if all(channel.channel.counters is not known for known in self.channel_counters):
+            self.channel_counters.append(channel.channel.counters)
 
     def stop_within(self, timeout_s: float) -> None:
         """Limit the time of requests from now on; new ones are still accepted."""

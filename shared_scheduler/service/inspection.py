@@ -142,10 +142,10 @@ def _counted(told: Iterable[Any]) -> dict[str, int]:
 
 
 def counters(engine: Engine) -> dict[str, int]:
-    """Every counter by name, summed over the cells' channels."""
+    """Every counter by name, summed over the channels, those that no cell uses any more included."""
     found: Counter[str] = Counter()
-    for own in list(engine.channels.values()):
-        found.update(own.channel.counters)
+    for own in list(engine.channel_counters):  # a reload may add channels
+        found.update(own)
     found.update(engine.counters)
     found.update(engine.inspect(lambda core: core.counters()))
     return dict(sorted(found.items()))
