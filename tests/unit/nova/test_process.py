@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -253,6 +254,26 @@ def test_options_of_placement_that_cannot_work_end_in_one_line(tmp_path: Path, o
     line = next(line for line in output.splitlines() if "cannot start" in line)
     assert "[placement]" in line and named in line
     assert "does not answer" not in output and "Traceback" not in output
+
+
+def test_a_report_that_is_asked_for_too_early_does_not_end_the_start(tmp_path: Path) -> None:
+    """A supervisor asks all of its workers, also one that it has just started again."""
+    # given a scheduler that waits for its message queue
+    file = tmp_path / "nova.conf"
+    file.write_text(
+        "[DEFAULT]\ntransport_url = rabbit://nova:nova@127.0.0.1:9/\n[api_database]\nconnection = sqlite://\n"
+        "[database]\nconnection = sqlite://\n[placement]\nauth_type = none\n"
+        "[shared_scheduler]\nstartup_wait_s = 1200\n"
+    )
+    command = [sys.executable, "-m", "shared_scheduler.cmd.scheduler", "--config-file", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as starting:
+        assert starting.stdout is not None
+        assert any("Waiting for the message queue" in line for line in starting.stdout)
+        # when it is asked for a report, and then ended
+        for number in (signal.SIGUSR2, signal.SIGTERM):
+            starting.send_signal(number)
+        # then the second signal has ended it
+        assert starting.wait(600) == -signal.SIGTERM
 
 
 PASSWORD_WITH_A_SLASH = """
