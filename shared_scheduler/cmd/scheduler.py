@@ -26,7 +26,8 @@ def main() -> int:
     if "--version" in sys.argv[1:]:
         print(f"shared-scheduler {release()} with nova {version('nova')}")
         return 0
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the service handles it
+    for number in (signal.SIGHUP, signal.SIGUSR2):  # until the service handles them
+        signal.signal(number, signal.SIG_IGN)
 
     from oslo_config import cfg
 
