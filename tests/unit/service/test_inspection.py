@@ -128,6 +128,22 @@ def test_counters_of_a_message_queue_count_once_and_stay_when_its_cells_have_lef
     assert inspection.counters(engine)["messages_rejected"] == 4
 
 
+class Growing(Counter[str]):
+    """Another thread counts something for the first time while these are added up."""
+
+    def items(self) -> Any:
+        for each in super().items():
+            self["first_of_its_kind"] += 1
+            yield each
+
+
+def test_counters_are_read_while_other_threads_count() -> None:
+    engine = Engine(SchedulerDriver().core)
+    engine.channel_counters = [Counter(messages_rejected=3), Growing(messages_rejected=1, outbox_full=1)]
+    engine.counters = Growing(requests_answered=5, requests_failed=2)
+    assert inspection.counters(engine)["messages_rejected"] == 4
+
+
 def test_a_node_in_quarantine_is_named_by_its_host() -> None:
     driver = SchedulerDriver(refusals_max=1).with_agents("node-1", "node-2")
     driver.refuse(only_claim(driver.ask()))
