@@ -145,8 +145,8 @@ def counters(engine: Engine) -> dict[str, int]:
     """Every counter by name, summed over the channels, those that no cell uses any more included."""
     found: Counter[str] = Counter()
     for own in list(engine.channel_counters):  # a reload may add channels
-        found.update(own)
-    found.update(engine.counters)
+        found.update(dict(own))  # a copy at once, because other threads count meanwhile
+    found.update(dict(engine.counters))
     found.update(engine.inspect(lambda core: core.counters()))
     return dict(sorted(found.items()))
 
