@@ -58,7 +58,7 @@ SETTINGS = (
     Setting(SIZES, WORKLOAD),
     Setting(replace(SIZES, agentless=1.0), WORKLOAD),
     Setting(SIZES, WORKLOAD, loss=0.15),
-    Setting(SIZES, WORKLOAD, placement_down_s=1.5),
+    Setting(replace(SIZES, placement_s=0.2), WORKLOAD, placement_down_s=1.5),  # calls are under way when it goes
 )
 #: virtual seconds of one world, in so many parts
 RUN_S = 12.0
@@ -145,9 +145,12 @@ RARE: Mapping[str, str] = {
     "Rare: the agent reads that the allocation is gone before its scheduler hears that it is deleted": """
         deleting/assumed/pending/-/waits > deleting/assumed/-/-/waits
     """,
-    "Rare: the release of a late claim is lost, and the same node gets the next claim of the server": """
+    "Rare: the release of a claim is lost, and the same node gets the next claim of the server": """
         late/-/pending/-/waits > late/-/pending/held/waits
         late/-/pending/held/waits > late/-/tracked/held/waits
+        late/-/pending/held/waits > late/-/-/-/waits
+        timed_out/-/pending/-/waits > timed_out/-/pending/held/waits
+        timed_out/-/pending/held/waits > timed_out/-/tracked/held/waits
     """,
 }
 

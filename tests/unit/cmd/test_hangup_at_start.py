@@ -22,6 +22,7 @@ def test_a_scheduler_that_waits_for_its_database_waits_on(tmp_path: Path) -> Non
         f"[DEFAULT]\nlog_file = {log}\n[shared_scheduler]\nstartup_wait_s = 600\n"
         "[api_database]\nconnection = mysql+pymysql://nova:nova@127.0.0.1:9/nova_api\n"
         "[database]\nconnection = mysql+pymysql://nova:nova@127.0.0.1:9/nova_cell0\n"
+        "[placement]\nauth_type = password\nauth_url = http://127.0.0.1:9\n"
     )
     command = [sys.executable, "-m", "shared_scheduler.cmd.scheduler", "--config-file", str(conf)]
     scheduler = subprocess.Popen(command)
