@@ -107,10 +107,11 @@ def test_a_host_that_joins_between_two_instances_is_judged_for_the_second_one():
 
 
 def test_a_member_may_be_resized_on_a_host_that_has_enough_members():
+    # given a host with one member more than it may have
     table = HostTable()
-    add_host(table, "a", instances=("s1",))
+    add_host(table, "a", instances=("s1", "s3"))
     add_host(table, "b", instances=("s2",))
-    group = Group("g", "anti-affinity", frozenset({"s1", "s2"}))
+    group = Group("g", "anti-affinity", frozenset({"s1", "s2", "s3"}))
     assert chosen(table, small_request(group=group, instance_uuids=("s1",))) == ["a"]
 
 
