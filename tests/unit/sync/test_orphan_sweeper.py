@@ -28,6 +28,7 @@ from shared_scheduler.sync.orphan_sweeper import (
     CHECKS,
     CHECKS_A_SWEEP,
     LISTEN_S,
+    SWEEP_BACK,
     TURN_S,
     TURN_WAIT_S,
     LastingShare,
@@ -452,6 +453,29 @@ def test_a_shelved_server_of_which_something_is_under_way_keeps_what_it_holds(
     site.nova.change_instance(server, **state)
     site.take(server, site.world.provider())
     site.sweep()
+    assert site.holds(server)
+
+
+def test_an_unshelve_that_a_late_copy_of_the_database_does_not_show_keeps_its_place(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a member of a database cluster that applies changes late, and the placed unshelve of a server
+    node, server = site.world.provider(), site.shelved()
+    [cell] = site.cells
+    late = cell.offloaded(SWEEP_BACK, 1)
+    site.nova.change_instance(server, task_state="unshelving")
+    site.take(server, node)
+
+    # when sweeps read the late copy, and after a while the present one
+    monkeypatch.setattr(cell, "offloaded", lambda *_: late)
+    site.sweep()
+    site.wait(SWEEP_S)
+    site.sweep()
+    monkeypatch.undo()
+    site.wait(SWEEP_S)
+    site.sweep()
+
+    # then
     assert site.holds(server)
 
 
