@@ -11,7 +11,8 @@ Therefore servers in cell 0, and shelved servers that changed recently and have 
 Each is checked twice: when it is listed first, and later, for a write that was still under way at the first check.  A
 check whose delete failed does not count: it is repeated as long as the server is listed.  One that fails is a try, so
 the other servers come before it.  A shelved server is read again after Placement was read: if an unshelve started
-before, it keeps the allocation; a later change has another generation, with which the delete is refused.
+before, it keeps the allocation; a later change has another generation, with which the delete is refused.  A member of
+a database cluster may show changes late.  So an allocation is deleted only if it stood unchanged for longer than that.
 
 A delete without an answer may be carried out later: that of another sweep, or of the scheduler that handled the failed
 request.  If the same allocation had been deleted meanwhile, it would delete that of the next unshelve, whose record has
@@ -40,7 +41,7 @@ from zlib import crc32
 from shared_scheduler.core.events import NodeContradicted
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import Meaning
-from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations, is_same
 from shared_scheduler.placement.late_writes import MAY_ARRIVE
 from shared_scheduler.placement.reconciler import Restore, put_back
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
@@ -60,6 +61,8 @@ AGAIN_S = 120.0
 #: what others have sent, or never will.  Clocks of schedulers and of Nova may differ, and a check takes its time.
 TURN_S, TURN_WAIT_S = 180.0, CARRIED_OUT_WITHIN_S + 30.0
 CHECKS = 2
+#: Time for which an allocation of a shelved server must have stood: a database shows the task of its unshelve by then.
+LAG_S = 30.0
 #: Time for which a scheduler listens before it takes a turn: others say every few seconds that they are there.
 LISTEN_S = 60.0
 #: Time for which a sweep waits for each database.
@@ -128,11 +131,21 @@ class _Suspect:
 
 @dataclass(slots=True)
 class _Checked:
-    """``tries``: all checks.  ``times``: those that count."""
+    """``tries``: all checks.  ``times``: those that count.  ``seen``: what stood at ``seen_s``, and may be deleted."""
 
     tries: int = 0
     times: int = 0
-    last_s: float = 0.0
+    last_s: float = float("-inf")
+    again_s: float = AGAIN_S  # after the last one
+    seen: ConsumerAllocations | None = None
+    seen_s: float = 0.0
+
+    def stood(self, standing: ConsumerAllocations, now: float) -> bool:
+        """Whether the allocations have stood for ``LAG_S``."""
+        if self.seen is None or not is_same(self.seen, standing):
+            self.seen, self.seen_s = standing, now
+        self.again_s = LAG_S - (now - self.seen_s)
+        return self.again_s <= 0
 
 
 class OrphanSweeper:
@@ -183,8 +196,9 @@ class OrphanSweeper:
         """Check a server; an error must not make it the first one of the next sweep again."""
         checked = self._checked[suspect]
         checked.tries += 1
+        checked.again_s = AGAIN_S
         try:
-            checked.times += yield from self._check(suspect)
+            checked.times += yield from self._check(suspect, checked)
         except DatabaseError as error:  # its cell is away: the others are checked
             self._outage = error
         finally:
@@ -228,10 +242,10 @@ class OrphanSweeper:
         return (suspect.server, suspect.changed_at) in self._offloaded(suspect.cell, 1, suspect.server)
 
     def _is_due(self, suspect: _Suspect, checked: _Checked, turns: Share | None) -> bool:
-        waited = checked.tries == 0 or self._clock() - checked.last_s >= AGAIN_S
+        waited = self._clock() - checked.last_s >= checked.again_s
         return checked.times < CHECKS and waited and _has_turn(suspect, turns)
 
-    def _check(self, suspect: _Suspect) -> Generator[NodeContradicted, None, bool]:
+    def _check(self, suspect: _Suspect, checked: _Checked) -> Generator[NodeContradicted, None, bool]:
         """Whether the check counts.  Providers are read before the delete, so that the agents are told of it."""
         server = suspect.server
         standing = self._client.consumer(server)
@@ -240,6 +254,10 @@ class OrphanSweeper:
             return True
         if not _has_turn(suspect, self._turns()):  # Placement, or a check before, took too long
             return False
+        if suspect.cell is not None and not checked.stood(standing, self._clock()):
+            checked.tries -= 1  # the other servers do not come before it
+            return False
+        checked.again_s = AGAIN_S
         if not self._let_go(server, standing):
             return False
         LOG.info("Server %s has no host because its request failed: deleted its allocations of %s", server,
