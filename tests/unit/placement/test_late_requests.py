@@ -320,6 +320,23 @@ def test_a_loser_whose_write_got_no_answer_does_not_take_the_winners_for_its_own
     assert holds(world, winner)
 
 
+@pytest.mark.parametrize("fault", [carried_out, lost_reply])
+def test_a_new_server_that_another_scheduler_has_answered_is_not_written_again(
+    world: World, other_writer: AllocationWriter, clock: Clock, fault: Fault
+) -> None:
+    # given a server that another scheduler has placed, so that Nova has it in a cell
+    effect = intent(world.provider(), is_new=True)
+    assert other_writer.write(effect).code is WriteCode.WRITTEN
+    in_cell = ServerLocation(ServerActivity.UNDER_WAY)
+    loser = AllocationWriter(world.client, clock, clock.pause, random.Random(1), lambda _: in_cell)
+    # when the same is written for the second copy of the request
+    world.http.faults = [fault]
+    answer = loser.write(replace(effect, claim_id="of-the-loser"))
+    # then it stays as it is: the server may begin to move now, and its record begin anew with the same generation
+    assert answer.code is WriteCode.CONSUMER_CONFLICT
+    assert world.client.consumer(effect.consumer).generation == 1
+
+
 @pytest.mark.parametrize("reads_first", [False, True])
 @pytest.mark.parametrize("winner_fails", [False, True])
 def test_an_evacuation_keeps_what_another_scheduler_has_merged_for_it(
