@@ -225,6 +225,8 @@ class AllocationWriter:
         found = course.find(standing, attempts)
         if found is ConflictCase.FOREIGN:
             self._note_foreign(course, standing)
+        elif course.may_be_answered(found) and self._is_in_cell(course.consumer):
+            found = ConflictCase.FOREIGN
         merges = course.may_merge(standing, found, self._clock()) and self._is_merged_move(course.consumer)
         code = course.compare(
             standing, found, self._clock(), self._record(course.consumer), merges=merges, attempts=attempts

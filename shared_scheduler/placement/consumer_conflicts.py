@@ -30,7 +30,8 @@ scheduler may still delete it.  Writing it again with its generation makes it ou
 scheduler deletes only the generation that its own write has made (``generation_after``).  If a message queue that fails
 over delivers one request to two schedulers, both may answer with the same allocation, and the caller hears the first.
 So what has replaced a twin is deleted only after the time of the request, if Nova shows that it is not needed
-(``core/claims.py``).  An earlier attempt is recognised by its generation as well.
+(``core/claims.py``).  Once Nova has a new server in a cell, the other scheduler has answered, and what stands is not
+written again.  An earlier attempt is recognised by its generation as well.
 
 If a write of a new consumer got no answer, and its allocations stand in the first generation, or in the one that the
 last write makes, Placement does not show who has written them: they are *unclear*.  A scheduler that needs them writes

@@ -177,6 +177,11 @@ class WriteCourse:
         )  # fmt: skip
         return consumer_conflicts.find_new(standing, wanted, attempts, self.unsure)
 
+    def may_be_answered(self, found: ConflictCase) -> bool:
+        """Whether another scheduler may have answered with what stands.  Then Nova has the new server in a cell, and it
+        must not be written: the server may begin to move, and its record begin anew with the same generation."""
+        return self.effect.is_new and found in (ConflictCase.TWIN, ConflictCase.UNCLEAR)
+
     def may_merge(self, standing: ConsumerAllocations, found: ConflictCase, now: float) -> bool:
         """Whether what another writer has added can be merged, if the type of the move permits it.
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement import consumer_conflicts
-from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.placement.consumer_conflicts import ConflictCase, ConsumerAllocations
 from shared_scheduler.placement.in_doubt_writes import InDoubtWrites, WriteAttempt
 from shared_scheduler.placement.own_records import OwnRecords
 from shared_scheduler.placement.write_course import WriteCourse
@@ -157,6 +157,8 @@ class LoneWrites:
         if standing.allocations:
             self._own_records.written(consumer)
         found, record = course.find(standing, attempts), self._own_records.state(consumer, now)
+        if course.may_be_answered(found) and self._nova.is_in_cell(consumer):
+            found = ConflictCase.FOREIGN
         merges = self._nova.is_merged_move(consumer) and course.may_merge(standing, found, now)
         code = course.compare(standing, found, now, record, merges=merges, attempts=attempts)
         if code is not None:
