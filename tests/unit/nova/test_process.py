@@ -227,6 +227,17 @@ def test_a_start_in_shadow_does_not_wait_for_nova_scheduler(monkeypatch: pytest.
     assert "scheduler_stock (no reply)" in lines[0] and "Start shared-scheduler-stock" in lines[0]
 
 
+def refused(file: Path) -> str:
+    """What a scheduler with this configuration says, which an operator has to correct."""
+    done = subprocess.run(
+        [sys.executable, "-m", "shared_scheduler.cmd.scheduler", "--config-file", str(file)],
+        capture_output=True, text=True, timeout=1500,
+    )  # fmt: skip
+    output = done.stdout + done.stderr
+    assert done.returncode == REFUSED_TO_START, output
+    return output
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -244,13 +255,7 @@ def test_options_of_placement_that_cannot_work_end_in_one_line(tmp_path: Path, o
         f"[database]\nconnection = sqlite://\n[shared_scheduler]\nstartup_wait_s = 0\n[placement]\n{options}\n"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-m", "shared_scheduler.cmd.scheduler", "--config-file", str(file)],
-        capture_output=True, text=True, timeout=1500,
-    )  # fmt: skip
-
-    output = done.stdout + done.stderr
-    assert done.returncode == REFUSED_TO_START, output
+    output = refused(file)
     line = next(line for line in output.splitlines() if "cannot start" in line)
     assert "[placement]" in line and named in line
     assert "does not answer" not in output and "Traceback" not in output
@@ -286,13 +291,7 @@ def test_a_url_that_cannot_be_used_ends_in_one_line_without_the_password(tmp_pat
     file = tmp_path / "nova.conf"
     file.write_text(PASSWORD_WITH_A_SLASH)
 
-    done = subprocess.run(
-        [sys.executable, "-m", "shared_scheduler.cmd.scheduler", "--config-file", str(file)],
-        capture_output=True, text=True, timeout=1500,
-    )  # fmt: skip
-
-    output = done.stdout + done.stderr
-    assert done.returncode == REFUSED_TO_START, output
+    output = refused(file)
     assert "percent-encode" in output
     assert "s3c" not in output
     assert "Traceback" not in output

@@ -131,33 +131,26 @@ def refused(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.R
     raise requests.exceptions.ConnectionError(MaxRetryError(cast(HTTPConnectionPool, None), "/", why))
 
 
-def in_trouble(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Response:
-    """A proxy without a server behind it."""
-    response = requests.Response()
-    response.status_code, response.raw = 503, io.BytesIO(b"<html>no server</html>")
-    return response
+def answered(status: int, content: bytes) -> Fault:
+    """Nothing is carried out, and this is the answer."""
+
+    def answer(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Response:
+        response = requests.Response()
+        response.status_code, response.raw = status, io.BytesIO(content)
+        return response
+
+    return answer
 
 
-def raced(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Response:
-    """Placement has used up its retries for a provider: nothing was written."""
-    response = requests.Response()
-    error = b'{"errors": [{"status": 409, "code": "placement.concurrent_update", "detail": "x"}]}'
-    response.status_code, response.raw = 409, io.BytesIO(error)
-    return response
-
-
-def not_found(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Response:
-    """Another service answers at the address."""
-    response = requests.Response()
-    response.status_code, response.raw = 404, io.BytesIO(b"<html>no such page</html>")
-    return response
-
-
-def denied(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Response:
-    """The credentials of the caller are not accepted: nothing was written."""
-    response = requests.Response()
-    response.status_code, response.raw = 403, io.BytesIO(b"Forbidden")
-    return response
+#: A proxy without a server behind it.
+in_trouble = answered(503, b"<html>no server</html>")
+#: Placement has used up its retries for a provider.
+raced = answered(409, b'{"errors": [{"status": 409, "code": "placement.concurrent_update", "detail": "x"}]}')
+#: Another service has the address of Placement.
+not_found = answered(404, b"<html>no such page</html>")
+another_service = answered(200, b'{"status": "maintenance"}')
+#: The credentials of the caller are not accepted.
+denied = answered(403, b"Forbidden")
 
 
 def carried_out(_: str, __: str, go: Callable[[], requests.Response]) -> requests.Response:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import io
 import random
 import uuid
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ from tests.unit.placement.real_placement import (
     Clock,
     Fault,
     World,
+    another_service,
     carried_out,
     in_trouble,
     lost_reply,
@@ -207,20 +207,6 @@ def test_placement_away_until_the_deadline_is_unreachable(
     assert world.used(node) == 0
 
 
-def test_a_conflict_after_which_the_consumer_cannot_be_read_leaves_nothing_to_delete(
-    world: World, allocation_writer: AllocationWriter
-) -> None:
-    # given a write that Placement has refused, which does not answer any read after that
-    effect = intent(world.provider())
-    world.http.faults = [raced, *[never_sent] * 1000]
-    # when it ends
-    answer = allocation_writer.write(effect)
-    world.http.faults = []
-    # then what stands later is not taken for its own: another scheduler may have written the same
-    assert answer.code is WriteCode.PROVIDER_CONFLICT
-    assert allocation_writer.in_doubt() == 0
-
-
 def test_a_write_that_never_left_does_not_delete_what_another_scheduler_has_written(
     world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter, clock: Clock
 ) -> None:
@@ -248,22 +234,22 @@ def test_a_write_at_the_address_of_another_service_was_not_carried_out(
     assert allocation_writer.in_doubt() == 0
 
 
-def test_a_lost_answer_is_not_forgotten_because_later_calls_never_left(
-    world: World, allocation_writer: AllocationWriter
+@pytest.mark.parametrize(
+    ("faults", "code", "in_doubt"),
+    [
+        ([raced, *[never_sent] * 1000], WriteCode.PROVIDER_CONFLICT, 0),  # another scheduler may write the same now
+        ([lost_reply, *[refused] * 1000], WriteCode.UNREACHABLE, 1),
+    ],
+    ids=["refused and not read", "lost and not sent again"],
+)
+def test_only_a_call_without_an_answer_leaves_something_to_delete(
+    world: World, allocation_writer: AllocationWriter, faults: list[Fault], code: WriteCode, in_doubt: int
 ) -> None:
     effect = intent(world.provider())
-    world.http.faults = [lost_reply, *[refused] * 1000]
+    world.http.faults = faults
     answer = allocation_writer.write(effect)
     world.http.faults = []
-    assert answer.code is WriteCode.UNREACHABLE
-    assert allocation_writer.in_doubt() == 1
-
-
-def another_service(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Response:
-    """What answers at the address is not Placement."""
-    response = requests.Response()
-    response.status_code, response.raw = 200, io.BytesIO(b'{"status": "maintenance"}')
-    return response
+    assert (answer.code, allocation_writer.in_doubt()) == (code, in_doubt)
 
 
 def test_an_answer_that_is_not_of_placement_is_no_answer(world: World, allocation_writer: AllocationWriter) -> None:
