@@ -131,7 +131,8 @@ class SoftChoices:
     def _check_patience(
         self, scheduler: SimScheduler, seen: WeighedHosts, instance: InstancePlacement, node: str
     ) -> None:
-        """The host before this one was left too early if its agent was late, and this one had other members then.
+        """The host before this one was left too early if its agent was late, and this one had other members then, and
+        when it was chosen.
 
         A host with as many members that has refused since was a good reason to leave it."""
         key = scheduler.name, instance.consumer
@@ -141,13 +142,14 @@ class SoftChoices:
         if before is None or left is None or before.node not in instance.late:
             return
         late = left.members[before.node]
-        here = left.members.get(node, self._members(scheduler, seen.group, node))
+        present = self._members(scheduler, seen.group, node)
+        here = {one.members.get(node, present) for one in (left, seen)}
         refused = left.members.keys() & (instance.out.keys() - {*instance.late})
         if scheduler.disturbed_s >= before.at_s or late in {left.members[one] for one in refused}:
             return
         waited_s = now - before.at_s
-        holds = late == here or waited_s >= WAITS_S - SLACK_S
-        what = ("leaves", before.node, "with", late, "members after", waited_s, "s for", node, "with", here)
+        holds = late in here or waited_s >= WAITS_S - SLACK_S
+        what = ("leaves", before.node, "with", late, "members after", waited_s, "s for", node, "with", *here)
         self._check("soft_choice", holds, scheduler.name, seen.request_id, *what)
 
     @staticmethod
