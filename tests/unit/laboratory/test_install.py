@@ -25,9 +25,9 @@ case "$*" in
     venv=$(dirname "$(dirname "$0")")
     if [ -e "$STUBS/failing-$(basename "$venv")" ]; then echo "no route to host" >&2; exit 1; fi
     if [ -e "$venv/metadata" ]; then exit 0; fi
+    trap 'kill $!; exit 1' INT
     touch "$venv/metadata"
-    trap 'exit 1' INT
-    if [ -e "$STUBS/slow-$(basename "$venv")" ]; then sleep 60; fi
+    if [ -e "$STUBS/slow-$(basename "$venv")" ]; then sleep 60 2> /dev/null 9>&- & wait $!; fi
     touch "$venv/programs" ;;
   -VV) echo Python 3.11 ;;
 esac
