@@ -204,7 +204,7 @@ FAILURES = TermGroup("Result of a request", "why and records; the log.", {
     "consumer_conflict": "Placement has other allocations for the server than expected.",
     "timed_out": "The request was not finished within request_timeout_s.",
     "draining": "The scheduler is stopping and takes no new requests.",
-    "placement_unreachable": "Placement did not answer.",
+    "placement_unreachable": "Placement did not answer, was not reached, or refused the credentials.",
     "overloaded": "More than requests_max requests are under way, or Placement does not keep up with the writes.",
     "no_time": "Placement cannot write so many servers before the time of the request is over; nothing was tried.",
     "bad_request": "The request cannot be decided; the text says why.",

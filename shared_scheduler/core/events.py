@@ -233,7 +233,7 @@ class WriteCode(StrEnum):
     HOST_CHANGED = "host_changed"  # not sent: its nova-compute service takes no servers any more: next host
     UNREACHABLE = "unreachable"  # it may have been carried out, or may still be: it is deleted
     DENIED = "denied"  # Placement refuses the credentials: nothing to delete, hard error
-    NOT_SERVED = "not_served"  # no Placement was reached at its address: nothing to delete, hard error
+    NOT_SERVED = "not_served"  # no Placement was reached: nothing to delete, again after a pause
     REJECTED = "rejected"  # Placement answers that the request is malformed
     NEVER_SENT = "never_sent"  # it waited until its deadline, or was refused: nothing to delete, hard error
 

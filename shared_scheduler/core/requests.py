@@ -3,9 +3,8 @@
 
 The instances of one request are decided one after the other, as in Nova: each one is assumed before the next one is
 decided.  Their claims and writes then run in parallel.  An instance whose claim fails is decided again, alone, unless
-it must be where the others are: then all of them leave that host.  The
-answer follows when every instance is written.  If one instance cannot be placed, everything that the others hold is
-released before the request fails.
+it must be where the others are: then all of them leave that host.  The answer follows when every instance is written.
+If one instance cannot be placed, everything that the others hold is released before the request fails.
 
 ==========  ==============================================  ==========  =======================================
 phase       event                                           next        action

@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 
 from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
+from shared_scheduler.core.write_queue import INTERNAL_ERROR
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.client import TIMEOUT_S, PlacementClient
 from shared_scheduler.placement.conflict_patience import NextWrite
@@ -152,7 +153,7 @@ class AllocationWriter:
             answer = self._advance(course)
         except Exception:
             LOG.exception("claim %s: writing it failed with an unexpected error", effect.claim_id)
-            return self._end(course, course.broken()), False
+            return replace(self._end(course, course.broken()), detail=INTERNAL_ERROR), False
         guarded = course.last is not None and course.last.guards_capacity
         if answer.code is WriteCode.WRITTEN and effect.serialise and not (guarded or course.adds_nothing):
             return self._check_overcommit(course, answer)
@@ -298,15 +299,15 @@ class AllocationWriter:
         return WriteCode.REJECTED if known else WriteCode.UNKNOWN_PROVIDER
 
     def _check_overcommit(self, course: _Sent, answer: AllocationWritten) -> tuple[AllocationWritten, bool]:
-        """Check as below; after an unexpected error, the core takes back what may stand."""
+        """Check for over-commit; after an unexpected error, the core deletes what may stand."""
         try:
             return self._take_back_overcommit(course, answer)
         except Exception:
             LOG.exception("claim %s: checking it failed with an unexpected error", answer.claim_id)
-            return replace(answer, code=WriteCode.UNREACHABLE, detail="unexpected error, see the log"), False
+            return replace(answer, code=WriteCode.UNREACHABLE, detail=INTERNAL_ERROR), False
 
     def _take_back_overcommit(self, course: _Sent, answer: AllocationWritten) -> tuple[AllocationWritten, bool]:
-        """Check for over-commit after a write that no agent has judged; if there is any, delete the write.
+        """Delete a write that no agent has judged if it over-commits a provider.
 
         No capacity means that nothing stands.  So if the delete did not succeed, the answer is that of a write with an
         unknown result: the core deletes what it may have written, and repeats that.

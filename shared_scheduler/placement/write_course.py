@@ -9,8 +9,9 @@ is sent.  If its answer does not end it, the consumer is read and compared::
       |  --DONE, REFUSE------------------> written | consumer_conflict
       |  --MAKE_SURE---------------------> send what stands once more; without time for it: written
       '  --AGAIN, REPLACE----------------> send with the generation that fits
-           |  the deadline has passed----> written, if it stands | provider_conflict | unreachable
+           |  the deadline has passed----> written, if it stands | provider_conflict | unreachable | not_served
            '  the conflict lasts---------> provider_conflict
+    the consumer is not read in time-----> unreachable, if a call got no answer | provider_conflict | not_served
 
 ``consumer_conflicts`` has the theory and the rules, ``conflict_patience`` says for how long a write is sent again.
 """
