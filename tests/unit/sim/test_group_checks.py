@@ -15,7 +15,7 @@ from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.core.spread_check import SPREAD_TOO_FAR
 from shared_scheduler.decision.record import Attempt, DecisionRecord
 from shared_scheduler.decision.request import LABEL_POLICY, Destination
-from shared_scheduler.protocol.messages import Claim, GroupPolicy, Reason, Usage, Verdict
+from shared_scheduler.protocol.messages import Claim, GroupPolicy, Reason, Release, Usage, Verdict
 from shared_scheduler.sim.group_checks import YIELDED
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
@@ -340,3 +340,34 @@ def give_up_after(world: World, nodes: list[str], waited: Sequence[str] = ()) ->
     record = DecisionRecord(request.request_id, {}, (), attempts, (), "", "", {})
     failure = Fail(request, FailureCode.GROUP_UNSETTLED, "", record, request)
     world.checkers.groups.failed(world.schedulers[0], failure)
+
+
+def accept(world: World, consumer: str, claim_id: str) -> None:
+    node = node_of(world)
+    accepted = replace(claim(world, consumer), claim_id=claim_id)
+    world.checkers.groups.judged(node, Verdict(claim_id, node.node, 1, True, None, 1), accepted, [consumer])
+
+
+def test_an_agent_that_forgot_a_member_again_with_the_claim_that_told_it_breaks_nothing(world: World) -> None:
+    # given an agent that has lost its memory, with a first member whose late write will still place it there
+    accept(world, FIRST, "claim-1")
+    world.checkers.groups.agent_forgot(node_of(world), [FIRST])
+    # and which hears of this member by a second claim, and forgets it with that one
+    accept(world, FIRST, "claim-2")
+    world.checkers.groups.released(Release("claim-2", node_of(world).node, "agent", FIRST))
+    # when it accepts the second member without a word
+    choose(world, SECOND)
+    accept_second(world)
+    # then it cannot know better
+    assert violations(world) == []
+
+
+def test_an_agent_that_was_told_of_a_member_again_knows_it(world: World) -> None:
+    # given an agent that has lost its memory, and was told of the first member by a further claim that is not released
+    world.checkers.groups.agent_forgot(node_of(world), [FIRST])
+    accept(world, FIRST, "claim-2")
+    # when it accepts the second member without a word, and the decision has not seen the first one
+    choose(world, SECOND)
+    accept_second(world)
+    # then it knew better
+    assert violations(world) == ["soft_anti_affinity"]
