@@ -257,6 +257,7 @@ class Checkers:
     def released(self, release: Release) -> None:
         """A scheduler is about to release a claim.  A late write of it may still arrive."""
         self._released.add(release.claim_id)
+        self.groups.released(release)
 
     def claimed_again(self, node: str, claim_id: str, consumer: str) -> None:
         """A scheduler claims a node for a server, perhaps again and without its agent: what Placement has of the server

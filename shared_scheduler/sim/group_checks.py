@@ -18,7 +18,7 @@ from shared_scheduler.core.request_state import SOFT_REFUSALS_MAX
 from shared_scheduler.core.spread_check import SPREAD_TOO_FAR
 from shared_scheduler.decision.pipeline import Decision
 from shared_scheduler.decision.request import Request
-from shared_scheduler.protocol.messages import Claim, GroupPolicy, RefusalCode, Verdict
+from shared_scheduler.protocol.messages import Claim, GroupPolicy, RefusalCode, Release, Verdict
 from shared_scheduler.sim.workload import SentRequest, Server, ServerGroup, ServerState
 from shared_scheduler.table.host_table import HostTable
 
@@ -63,6 +63,8 @@ class GroupChecks:
         self._warned: dict[str, set[str]] = {}
         #: node -> servers whose group its agent has forgotten
         self._forgotten: dict[str, set[str]] = {}
+        #: claims that have told an agent the group of a server that it had forgotten
+        self._told_again: set[str] = set()
 
     def decided(self, scheduler: SimScheduler, request: Request, index: int, decision: Decision) -> None:
         """A scheduler has weighed the hosts for one instance."""
@@ -125,7 +127,7 @@ class GroupChecks:
 
     def judged(self, node: SimNode, verdict: Verdict, claim: Claim, accepted: Iterable[str]) -> None:
         """An agent has accepted a claim.  ``accepted``: consumers that it had accepted and that are still there."""
-        self._forgotten.get(node.node, set()).discard(claim.consumer)
+        self._tell_again(node, claim)
         server = self._world.owners()[claim.consumer]
         group, accepted_before = server.group, (claim.claim_id, verdict.epoch) in self._accepted
         self._accepted.add((claim.claim_id, verdict.epoch))
@@ -140,6 +142,18 @@ class GroupChecks:
             seen = self._seen.get(verdict.claim_id, 0)
             what = (verdict.claim_id, "saw", seen, "members of", sorted(there))
             self._check("soft_anti_affinity", len(there) <= seen, node.node, *what)
+
+    def _tell_again(self, node: SimNode, claim: Claim) -> None:
+        forgotten = self._forgotten.get(node.node, set())
+        if claim.consumer in forgotten:
+            forgotten.remove(claim.consumer)
+            self._told_again.add(claim.claim_id)
+
+    def released(self, release: Release) -> None:
+        """A claim is given up.  If the agent knew the server's group by this claim only, it does not know it any more,
+        and a late write of an earlier claim may still place the server there."""
+        if release.claim_id in self._told_again:
+            self._forgotten[release.node].add(release.consumer)
 
     def refused(self, verdict: Verdict, consumer: str) -> None:
         """An agent has refused a claim."""
