@@ -20,7 +20,18 @@ from shared_scheduler.placement.batch_writer import DEADLINE_INTERVAL_S, BatchWr
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement.consumer_conflicts import ORPHAN_AFTER_S
 from shared_scheduler.placement.reconciler import without_nova
-from tests.unit.placement.real_placement import Clock, Fault, World, carried_out, denied, in_trouble, lost_reply, raced
+from tests.unit.placement.real_placement import (
+    Clock,
+    Fault,
+    World,
+    carried_out,
+    denied,
+    in_trouble,
+    lost_reply,
+    raced,
+    refused,
+)
+from tests.unit.placement.test_allocation_writer import UnexpectedError
 from tests.unit.placement.test_whose_conflict import drop_record, orphan
 
 WAIT_S = 60.0
@@ -217,6 +228,45 @@ def test_a_batch_that_placement_denies_leaves_nothing_to_delete(world: World, ba
     first = batches.while_one_is_held(*effects, faults=[denied])
     assert batches.codes(first, *effects) == [W, *[WriteCode.DENIED] * 3]
     assert batches.writer.in_doubt() == 0
+
+
+def test_a_write_whose_batch_never_left_is_not_sent_after_its_deadline(world: World) -> None:
+    # given a batch that finds no Placement, like the last one of its writes until the deadline of all
+    clock = Clock()
+    batches = Batches(world, clock=clock)
+    effects = sorted(
+        (intent(world.provider(), deadline_s=clock.now + 5.0) for _ in range(3)),
+        key=lambda one: min(one.allocations),
+    )
+
+    def away_until_the_deadline(*call: Any) -> Any:
+        clock.now += 5.0
+        return refused(*call)
+
+    first = batches.while_one_is_held(*effects, faults=[refused, away_until_the_deadline])
+    # when Placement is back
+    codes = batches.codes(first, *effects)
+    batches.writer.stop()
+    # then nothing is written for which an agent may not keep its claim any more
+    assert codes == [W, *[WriteCode.NOT_SERVED] * 3]
+    assert [world.used(next(iter(one.allocations))) for one in effects] == [0, 0, 0]
+
+
+def test_an_unexpected_error_of_a_batch_does_not_forget_what_it_may_have_written(
+    world: World, batches: Batches
+) -> None:
+    # given a batch that is carried out, and whose answer nobody can handle
+    effects = [intent(world.provider()) for _ in range(3)]
+
+    def carried_out_and_broken(_: str, __: str, go: Callable[[], Any]) -> Any:
+        go()
+        raise UnexpectedError
+
+    first = batches.while_one_is_held(*effects, faults=[carried_out_and_broken])
+    answers = batches.answers(4)
+    # then each of its writes is read back, and nothing is given up that may still be carried out
+    assert [answers[one.claim_id].code for one in (first, *effects)] == [W] * 4
+    assert [answers[one.claim_id].may_arrive for one in effects] == [True] * 3
 
 
 def test_serialised_writes_go_alone(world: World, batches: Batches) -> None:
