@@ -191,6 +191,8 @@ class AllocationWriter:
             answer = self._compare(course)
             if answer is not None:
                 return answer
+        elif self._clock() >= course.effect.deadline_s:  # its batch never left, and others of it have waited since
+            return self._end(course, course.unread)
         while True:
             answer = self._send(course) or self._compare(course)
             if answer is not None:
