@@ -37,7 +37,7 @@ from shared_scheduler.core.write_queue import (
 )
 from shared_scheduler.placement.allocation_writer import REFUSED, AllocationWriter
 from shared_scheduler.placement.client import PlacementClient
-from shared_scheduler.placement.connection import Meaning, Reply
+from shared_scheduler.placement.connection import Meaning, Reply, no_reply
 from shared_scheduler.placement.consumer_write import ConsumerWrite, first_write
 from shared_scheduler.placement.reconciler import Locate
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
@@ -302,7 +302,7 @@ class BatchWriter:
         began_s = self._clock()
         left_s = max(work.deadline_s for work in works) - began_s
         wait_s = min(self._client.timeout_s, max(left_s, 0.5))
-        reply = self._client.write_many(map(first_write, works), works[0].request_id, wait_s)
+        reply = self._write_many(works, wait_s)
         meaning = reply.meaning
         if meaning in (Meaning.DONE, Meaning.UNKNOWN):
             self._measured(len(works), began_s, meaning is Meaning.DONE)
@@ -316,6 +316,14 @@ class BatchWriter:
         else:
             self._writer.batch_failed(works, reply)
             self._split(batch, reply)
+
+    def _write_many(self, works: Sequence[WriteAllocation], wait_s: float) -> Reply:
+        """Send a batch.  After an unexpected error it may be carried out, like one without an answer."""
+        try:
+            return self._client.write_many(map(first_write, works), works[0].request_id, wait_s)
+        except Exception:
+            LOG.exception("a batch of %d writes failed with an unexpected error", len(works))
+            return no_reply(INTERNAL_ERROR)
 
     def _split(self, batch: Batch, reply: Reply) -> None:
         LOG.debug("a batch of %d was refused, splitting it: %s", len(batch), reply.detail)
