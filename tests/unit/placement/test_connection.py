@@ -3,12 +3,26 @@
 
 from __future__ import annotations
 
+import io
+import json
 import socket
+from typing import Any
 
 import pytest
+import requests
+from keystoneauth1 import adapter as ks_adapter
+from keystoneauth1 import session as ks_session
+from keystoneauth1.identity import v3
 
 from shared_scheduler.placement.client import PlacementClient
-from shared_scheduler.placement.connection import Meaning, Reply, UnreachableError, no_reply, reply_from
+from shared_scheduler.placement.connection import (
+    KeystoneTransport,
+    Meaning,
+    Reply,
+    UnreachableError,
+    no_reply,
+    reply_from,
+)
 from tests.support.keystone_transport import transport_to
 
 
@@ -21,6 +35,53 @@ def test_an_answer_that_does_not_come_may_be_to_a_request_that_is_carried_out() 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         reply = transport_to(f"http://127.0.0.1:{silent.getsockname()[1]}").call("GET", "/", timeout_s=0.2)
     assert (reply.status, reply.may_arrive) == (0, True)
+
+
+class Keystone(requests.adapters.BaseAdapter):
+    """Answers each request for a token so, and keeps the addresses of all requests."""
+
+    def __init__(self, status: int, content: bytes = b"", headers: dict[str, str] | None = None) -> None:
+        super().__init__()
+        self._status, self._content, self._headers = status, content, headers or {}
+        self.urls: list[str] = []
+
+    def send(self, request: Any, **_: Any) -> requests.Response:
+        self.urls.append(request.url)
+        response = requests.Response()
+        response.status_code, response.raw = self._status, io.BytesIO(self._content)
+        response.headers.update(self._headers)
+        response.request, response.url = request, request.url
+        return response
+
+    def close(self) -> None:
+        pass
+
+    def transport(self, **options: Any) -> KeystoneTransport:
+        """What asks it for a token before the first call."""
+        session, auth = requests.Session(), v3.Password("http://keystone.test/v3", username="nova", password="secret")
+        session.mount("http://", self)
+        client = ks_session.Session(auth, session=session)
+        return KeystoneTransport(ks_adapter.Adapter(client, service_type="placement", **options))
+
+
+@pytest.mark.parametrize("status", [403, 404, 500, 503])
+def test_a_write_without_a_token_was_not_sent(status: int) -> None:
+    # given a Keystone that is away, behind a proxy that says so
+    keystone = Keystone(status)
+    # when something is written
+    reply = keystone.transport(endpoint_override="http://placement.test").call("PUT", "/allocations/c", {})
+    # then nothing can arrive at Placement, now or later
+    assert (reply.meaning, reply.sent, reply.may_arrive) == (Meaning.UNKNOWN, False, False)
+    assert keystone.urls == ["http://keystone.test/v3/auth/tokens"]
+
+
+def test_a_write_to_a_placement_that_keystone_does_not_know_was_not_sent() -> None:
+    # given a catalog that has no Placement
+    token = {"methods": [], "expires_at": "2999-01-01T00:00:00Z", "catalog": [], "user": {"id": "u", "name": "nova"}}
+    keystone = Keystone(201, json.dumps({"token": token}).encode(), {"X-Subject-Token": "token"})
+    # then nothing can arrive there
+    reply = keystone.transport().call("PUT", "/allocations/c", {})
+    assert (reply.meaning, reply.sent) == (Meaning.UNKNOWN, False)
 
 
 @pytest.mark.parametrize(("status", "late"), [(204, False), (409, False), (500, False), (503, False), (504, True)])
