@@ -29,6 +29,15 @@ _NOT_AWAITED = (502, 504)
 #: Placement may have made the records of new consumers, and leaves them (``consumer_conflicts``).
 _LEAVES_RECORDS = (400, 500)
 NOT_CONNECTED = (NewConnectionError, ConnectTimeoutError)
+#: What keystoneauth1 raises without a call to Placement: Keystone gave no token, or named no address.  It raises no
+#: status of Placement.
+_NOT_CALLED = (
+    ks_exceptions.HttpError,
+    ks_exceptions.AuthorizationFailure,
+    ks_exceptions.AuthPluginException,
+    ks_exceptions.CatalogException,
+    ks_exceptions.DiscoveryFailure,
+)
 #: The header, and its value, with which Placement announces that racing writes do not over-commit a provider
 #: (``shared_scheduler.placement_app``, which runs elsewhere and has a definition of its own).
 ANNOUNCEMENT, ANNOUNCED = "OpenStack-Shared-Scheduler-Writes", "1"
@@ -52,7 +61,8 @@ class Meaning(StrEnum):
 class Reply:
     """An answer of Placement.  ``status`` 0 means that there was none; ``detail`` contains the reason.
 
-    ``sent`` is False if no connection was made.  ``guards_capacity``: this Placement lets no racing writes over-commit.
+    ``sent`` is False if no connection was made, or Keystone was in the way.  ``guards_capacity``: this Placement lets
+    no racing writes over-commit.
     """
 
     status: int
@@ -110,10 +120,12 @@ def no_reply(detail: str, sent: bool = True) -> Reply:
 
 
 def _was_sent(error: BaseException | None) -> bool:
-    """Whether a request that raised ``error`` may have left this machine: not if no connection was made.
+    """Whether a request that raised ``error`` may have left this machine: not without a token, or a connection.
 
-    keystoneauth1 raises the same exception for both; the cause is in the exceptions of requests and urllib3.
+    keystoneauth1 raises the same exception with and without one; the cause is in those of requests and urllib3.
     """
+    if isinstance(error, _NOT_CALLED):
+        return False
     while error is not None:
         reasons = (error, *(getattr(arg, "reason", None) for arg in error.args))
         if any(isinstance(reason, NOT_CONNECTED) for reason in reasons):
