@@ -368,6 +368,37 @@ def test_an_evacuation_keeps_what_another_scheduler_has_merged_for_it(
     assert (world.used(source), world.used(target)) == (1, 1)
 
 
+@pytest.mark.parametrize("refused_by_placement", [False, True])
+def test_an_evacuation_whose_answer_was_lost_is_kept_when_the_scheduler_that_wrote_the_same_fails(
+    world: World, clock: Clock, refused_by_placement: bool
+) -> None:
+    # given one evacuation that two schedulers got, and both chose the same host
+    under_way = ServerLocation(ServerActivity.UNDER_WAY)
+    winner, loser = (
+        AllocationWriter(world.client, clock, clock.pause, random.Random(seed), lambda _: under_way) for seed in (1, 2)
+    )
+    source, target, effect = evacuated(world)
+    effect = known(world, effect)
+    answers: list[AllocationWritten] = []
+
+    def overtaken_and_lost(_: str, __: str, go: Callable[[], requests.Response]) -> requests.Response:
+        answers.append(winner.write(replace(effect, claim_id="of-the-winner")))
+        if refused_by_placement:
+            go()
+        raise requests.exceptions.ReadTimeout("read timed out")
+
+    # when the one that writes later gets no answer, and finds what the other one has written
+    world.http.faults = [overtaken_and_lost]
+    assert loser.write(effect).code is WriteCode.WRITTEN
+
+    # and the other one fails before its deadline, and cleans up
+    (answer,) = answers
+    winner.delete(replace(undo(effect, answer.before, answer.written), generation=answer.generation))
+
+    # then the allocations stay
+    assert (world.used(source), world.used(target)) == (1, 1)
+
+
 @pytest.mark.parametrize("fault", [Held(), lost_reply])
 def test_a_write_without_an_answer_is_reported_as_possibly_late(
     world: World, allocation_writer: AllocationWriter, clock: Clock, fault: Fault

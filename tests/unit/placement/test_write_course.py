@@ -54,9 +54,17 @@ def test_a_merged_write_knows_what_remains_if_it_is_taken_back() -> None:
     # then both are written, and the port remains
     assert (course.next.allocations, course.next.generation) == (PART | ONE_PORT, 1)
     assert (course.base, course.made(WriteCode.UNREACHABLE)) == (ONE_PORT, 2)
-    # and a lost answer is noticed
+    # and a lost answer is noticed: another scheduler may have written the same, so it is written once more
     course.replied(answered=False, may_arrive=True)
-    assert compared(course, stands(PART | ONE_PORT, 2), move=True) is WriteCode.WRITTEN
+    assert compared(course, stands(PART | ONE_PORT, 2), move=True) is None
+    assert (course.next.allocations, course.next.generation) == (PART | ONE_PORT, 2)
+
+
+def test_a_merge_whose_answer_was_lost_is_written_if_no_time_is_left() -> None:
+    course = of_known()
+    course.replied(answered=False, may_arrive=False)
+    assert compared(course, stands(BASE | PART, 2), now=DEADLINE_S) is WriteCode.WRITTEN
+    assert course.made(WriteCode.WRITTEN) == 2
 
 
 def test_a_write_is_merged_a_bounded_number_of_times() -> None:
