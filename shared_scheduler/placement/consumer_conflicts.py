@@ -17,13 +17,13 @@ the generation of a provider, so the generations are read before and after that 
 of the consumer refuses the write, and no other host would help: a hard error.  Otherwise it is a provider conflict.
 *Merge* sends the generation that the table knows; without a known one it reads first.  After a conflict with a
 generation that the table knew, it reads, and merges with what it finds, because the table may be late; the change is
-noted as foreign.  If the write got no answer, its own part may be there already.  If an earlier attempt of this
-scheduler, for another host, was carried out late, its part is replaced.  If another scheduler, which got the same
-request, has merged the same, it is written again, so that the other one does not delete it, and it stays if this
-scheduler takes its write back.  Without allocations it is *new*.  An allocation of this scheduler is deleted with the
-generation that was just read, if it is exactly what was written; anything else stays.  If others have written since a
-merge, only its own part is deleted, and only when Nova shows that it is not needed: another scheduler may have got the
-same request, and merged the same.
+noted as foreign.  If the write got no answer, its own part may be there already: it is written once more, because it
+may as well be another scheduler's.  If an earlier attempt of this scheduler, for another host, was carried out late,
+its part is replaced.  If another scheduler, which got the same request, has merged the same, it is written again, so
+that the other one does not delete it, and it stays if this scheduler takes its write back.  Without allocations it is
+*new*.  An allocation of this scheduler is deleted with the generation that was just read, if it is exactly what was
+written; anything else stays.  If others have written since a merge, only its own part is deleted, and only when Nova
+shows that it is not needed: another scheduler may have got the same request, and merged the same.
 
 A *twin* is an allocation of the same move, written by another scheduler in an earlier attempt that failed.  That
 scheduler may still delete it.  Writing it again with its generation makes it ours, with a new generation, and each
@@ -104,7 +104,6 @@ class ConflictCase(StrEnum):
 class ConflictAction(StrEnum):
     """The actions that follow from a comparison."""
 
-    DONE = "done"  # the allocations are as wanted (or deleted): an answer was lost
     AGAIN = "again"  # the consumer is as expected, so a race for a provider was lost
     REPLACE = "replace"  # ours, or becomes ours: write with its generation
     MAKE_SURE = "make_sure"  # the same, but done if there is no time to write
@@ -120,7 +119,7 @@ RULES: Mapping[ConsumerPolicy, Mapping[ConflictCase, ConflictAction]] = {
         ConflictCase.FOREIGN: ConflictAction.REFUSE,
     },
     ConsumerPolicy.MERGE: {
-        ConflictCase.AS_WANTED: ConflictAction.DONE,
+        ConflictCase.AS_WANTED: ConflictAction.MAKE_SURE,
         ConflictCase.UNCHANGED: ConflictAction.AGAIN,
         ConflictCase.OWN_ATTEMPT: ConflictAction.REPLACE,
         ConflictCase.FOREIGN: ConflictAction.REFUSE,

@@ -6,7 +6,7 @@ is sent.  If its answer does not end it, the consumer is read and compared::
 
     compare --begins anew----------------> merge with what was read, and send
       |  --may be merged (a move)--------> merge with what others have added, and send
-      |  --DONE, REFUSE------------------> written | consumer_conflict
+      |  --REFUSE------------------------> consumer_conflict
       |  --MAKE_SURE---------------------> send what stands once more; without time for it: written
       '  --AGAIN, REPLACE----------------> send with the generation that fits
            |  the deadline has passed----> written, if it stands | provider_conflict | unreachable | not_served
@@ -33,7 +33,6 @@ from shared_scheduler.placement.in_doubt_writes import WriteAttempt
 from shared_scheduler.placement.own_records import OwnRecord
 from shared_scheduler.protocol.messages import Allocations
 
-_ENDS = {ConflictAction.DONE: WriteCode.WRITTEN, ConflictAction.REFUSE: WriteCode.CONSUMER_CONFLICT}
 _GENERATIONS = {NextWrite.TAKE_OVER: ORPHAN, NextWrite.LAST: None}
 
 
@@ -215,8 +214,8 @@ class WriteCourse:
             self._merge(standing)
             return None
         action = consumer_conflicts.RULES[self.policy][found]
-        if action in _ENDS:
-            return _ENDS[action]
+        if action is ConflictAction.REFUSE:
+            return WriteCode.CONSUMER_CONFLICT
         if action is ConflictAction.MAKE_SURE:
             return self._make_sure(standing, now, record)
         self._fit(action, found, standing)
