@@ -17,7 +17,7 @@ from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement.consumer_write import first_write
-from shared_scheduler.placement.in_doubt_writes import CHECKS_AFTER_S
+from shared_scheduler.placement.in_doubt_writes import AGAIN_AFTER_S, CHECKS_AFTER_S
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation, without_nova
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from tests.unit.placement.real_placement import (
@@ -406,6 +406,26 @@ def test_a_late_write_of_an_abandoned_request_is_deleted(
     clock.now += CHECKS_AFTER_S[0]
     allocation_writer.sweep(busy=lambda _: False)
     assert world.used(node) == 0
+
+
+def test_an_unexpected_error_of_one_check_keeps_no_other_server_from_its_own(
+    world: World, allocation_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given late writes of two servers, the first of which cannot be checked
+    first, second = world.provider(), world.provider()
+    world.http.faults = [lost_reply, *[never_sent] * 1000]
+    for node in (first, second):
+        world.http.faults[0] = lost_reply
+        allocation_writer.write(intent(node, deadline_s=clock.now + 5.0))
+    # when both are due
+    clock.now += CHECKS_AFTER_S[0]
+    world.http.faults = [broken]
+    allocation_writer.sweep(busy=lambda _: False)
+    # then the second one is deleted, and the first one when it can be checked
+    assert (world.used(first), world.used(second)) == (1, 0)
+    clock.now += AGAIN_AFTER_S
+    allocation_writer.sweep(busy=lambda _: False)
+    assert world.used(first) == 0
 
 
 def test_the_write_for_the_next_host_replaces_a_late_write(world: World, allocation_writer: AllocationWriter) -> None:
