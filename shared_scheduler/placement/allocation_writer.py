@@ -420,6 +420,9 @@ class AllocationWriter:
             result = self._reconciler.reconcile(consumer, attempts)
         except PlacementError:
             result = CheckResult.UNANSWERED
+        except Exception:  # the other consumers are checked nevertheless
+            LOG.exception("checking the allocations of server %s failed with an unexpected error", consumer)
+            result = CheckResult.UNANSWERED
         with self._lock:
             known = self._in_doubt.checked(consumer, self._clock(), result)
         if not known:
