@@ -190,6 +190,37 @@ def test_a_write_that_waited_in_vain_fails_its_request_when_its_time_is_over(
     driver.idle()
 
 
+def test_a_request_whose_time_ends_during_another_write_says_why_the_ones_before_were_in_vain() -> None:
+    # given a write that no Placement was there for, and the next one, which ends later than the time for a clean-up
+    driver = large_nodes()
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(within_s=15.0))))
+    driver.now += 10.0
+    driver.written(write, ev.WriteCode.NOT_SERVED)
+    again = only(ef.WriteAllocation, driver.accept(only_claim(driver.wait(WAIT_S))))
+
+    # when the time is over, and the second write ends like the first one
+    driver.wait(3.0)
+    (fail,) = of_kind(ef.Fail, driver.written(again, ev.WriteCode.NOT_SERVED))
+
+    # then the caller hears of Placement, and not of hosts
+    assert fail.code == ef.FailureCode.PLACEMENT_UNREACHABLE
+    driver.idle()
+
+
+def test_a_request_whose_time_ends_after_a_host_has_refused_does_not_speak_of_placement() -> None:
+    # given a write that no Placement was there for, and an agent that refuses the next claim
+    driver = large_nodes()
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(within_s=15.0))))
+    driver.now += 10.0
+    driver.written(write, ev.WriteCode.NOT_SERVED)
+    assert len(claims_in(driver.refuse(only_claim(driver.wait(WAIT_S))))) == 1
+
+    # when the time is over, and the agent of another host has not answered yet
+    (fail,) = of_kind(ef.Fail, driver.wait(2.5))
+    assert fail.code == ef.FailureCode.TIMED_OUT
+    driver.idle()
+
+
 def test_a_write_that_waited_in_vain_fails_its_request_while_half_of_the_places_are_taken() -> None:
     # given a scheduler that takes four requests, and three that are under way: the newest have to find a place
     driver = large_nodes(requests_max=4)
