@@ -190,6 +190,8 @@ class InstancePlacement:
     waited: bool = False
     #: hosts in ``out`` for which Placement did not answer in time; a member of a soft group may try them once more
     unanswered: list[str] = field(default_factory=list)
+    #: why its last write was not sent, or not served; None once a later claim has ended otherwise
+    not_tried: tuple[FailureCode, str] | None = None
     #: the hosts that were tried once more
     tried_again: set[str] = field(default_factory=set)
     #: hosts whose agents said that they have more members of its soft group than the decision saw

@@ -529,7 +529,7 @@ class Requests:
     def claim_written(self, step: Step, claim: OpenClaim) -> None:
         """Handle the claim of an instance that is written to Placement."""
         state, instance = self._instance_of(claim)
-        instance.state = InstanceState.WRITTEN
+        instance.state, instance.not_tried = InstanceState.WRITTEN, None
         state.journal.claim_went(claim, WRITTEN)
         self._quarantine.claim_went_well(claim.intent.node)
         self._advance(step, state)
@@ -561,6 +561,7 @@ class Requests:
         outcome = outcome_of(claim, ending)
         state.journal.claim_went(claim, outcome, self._planner.held_room(state, claim, outcome))
         self._learn(step, instance, claim, ending)
+        instance.not_tried = hard_error(claim, ending) if is_not_tried(claim, ending) else None
         if is_unanswered(claim, ending):
             instance.leave_unanswered(claim.intent.node)
         if state.phase == RequestPhase.FAILING:
@@ -579,7 +580,7 @@ class Requests:
     ) -> bool:
         """Wait, and decide again, if Placement did not get the write, because it does not keep up or is away.  An agent
         keeps its claim for a short time, but the caller has more."""
-        if ending != ClaimState.NOT_WRITTEN or claim.write_code not in NOT_TRIED:
+        if not is_not_tried(claim, ending):
             return False
         again_s = step.now + self._settings.crowded_wait_s
         has_time = again_s < state.deadline_s - self._cleanup_s(state)
@@ -835,8 +836,8 @@ class Requests:
             self._alternates.give_up(state)
             self._finish(step, state)
             return
-        waited_s = step.now - state.arrived_s
-        self._fail(step, state, FailureCode.TIMED_OUT, f"no host after {waited_s:.1f} s")
+        late = FailureCode.TIMED_OUT, f"no host after {step.now - state.arrived_s:.1f} s"
+        self._fail(step, state, *next((one.not_tried for one in state.instances if one.not_tried), late))
 
     def on_alternates_timer(self, step: Step, key: str) -> None:
         """Begin the search for alternates, or answer without the missing ones."""
@@ -860,6 +861,11 @@ def _is_decided_again(state: RequestState, claim: OpenClaim) -> bool:
     """Whether a claim ended because its write was not sent, and its instance is decided again later anyway."""
     later = state.phase in (RequestPhase.RECHECKING, RequestPhase.YIELDING)
     return later and claim.write_code in NOT_TRIED
+
+
+def is_not_tried(claim: OpenClaim, ending: ClaimState) -> bool:
+    """Whether a claim has ended because its write was not sent, or no Placement was reached."""
+    return ending == ClaimState.NOT_WRITTEN and claim.write_code in NOT_TRIED
 
 
 def is_unanswered(claim: OpenClaim, ending: ClaimState) -> bool:
