@@ -211,6 +211,21 @@ def test_servers_that_must_be_together_have_no_host_if_none_has_room_for_all() -
     driver.idle()
 
 
+def test_servers_that_must_be_together_leave_for_a_host_that_takes_no_claim_at_present() -> None:
+    # given a host with as many claims in flight as a host may have, and another one
+    driver = SchedulerDriver(claims_per_node_max=2).with_agents("node-2")
+    others = claims_in(driver.ask(request("x", "y", request_id="req-others")))
+    driver.with_agents("node-1")
+    first, second = claims_in(driver.ask(request("a", "b", group=TOGETHER, queries=())))
+    assert first.node == second.node == "node-1"
+    # when the other one refuses one of two servers
+    assert not of_kind(ef.Fail, driver.refuse(second, "topology"))
+    # then they wait for the first one, as each of them would alone
+    effects = driver.accept(first) + driver.wait(0.1)
+    effects += [effect for claim in others for effect in driver.refuse(claim, "topology")]
+    assert [claim.node for claim in claims_in(effects) if claim.consumer in "ab"] == ["node-2", "node-2"]
+
+
 def test_servers_stay_where_the_conductor_knows_their_group() -> None:
     driver = SchedulerDriver().with_agents("node-1", vcpus=1).with_agents("node-2", free_mb=7000)
     group = Group("group", "affinity", frozenset({"a", "b", "c"}), frozenset({"host-1"}))
