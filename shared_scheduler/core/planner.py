@@ -253,10 +253,13 @@ class Planner:
         return OtherHost.ALIKE if alike else OtherHost.OF_OTHER_MEMBERS
 
     def passes_elsewhere(self, state: RequestState, instance: InstancePlacement, nodes: frozenset[str]) -> bool:
-        """Whether a host besides these passes the filters over columns, if no instance of the request has a host."""
+        """Whether a host besides these passes the filters over columns, if no instance of the request has a host.
+
+        One that has the maximum number of claims in flight counts as well: it is waited for."""
         own = frozenset(one.consumer for one in state.instances)
-        request = with_known_members(self._table, state.request, own)
-        return self._best(state, request, instance, frozenset(instance.out) | nodes) is not None
+        request, tried = with_known_members(self._table, state.request, own), frozenset(instance.out) | nodes
+        decision = self._decided(state, request, instance, tried)
+        return decision is not None and any(not state.leaves_out(instance, node) for node in decision.nodes())
 
     def include_better(self, state: RequestState, instance: InstancePlacement) -> None:
         """Include the hosts again that a member of a soft group has left out only because an agent or Placement was
@@ -274,11 +277,17 @@ class Planner:
     def _best(
         self, state: RequestState, request: Request, instance: InstancePlacement, excluded: frozenset[str]
     ) -> str | None:
+        decision = self._decided(state, request, instance, excluded)
+        return None if decision is None else next(self._walk(state, request, decision, instance), None)
+
+    def _decided(
+        self, state: RequestState, request: Request, instance: InstancePlacement, excluded: frozenset[str]
+    ) -> Decision | None:
+        """The decision without these hosts; None if the request cannot be decided on any."""
         try:
-            decision = self._decider.decide(request, instance.index, excluded, state.narrowing)
+            return self._decider.decide(request, instance.index, excluded, state.narrowing)
         except DecisionError:
             return None
-        return next(self._walk(state, request, decision, instance), None)
 
     @contextmanager
     def unclaimed(self, state: RequestState) -> Iterator[tuple[FailureCode, str] | None]:
