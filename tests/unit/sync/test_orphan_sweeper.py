@@ -769,6 +769,21 @@ def test_a_scheduler_that_was_started_again_has_the_turns_that_it_had() -> None:
     assert lasting(after, (own, after)) == Share(1, 2)
 
 
+def test_a_scheduler_that_sweeps_before_its_channels_are_open_counts_once() -> None:
+    # given a scheduler that has no address yet at its first sweep, because it still reads the databases
+    name, own, other = "a", "ssched.scheduler.a.5.8c9dae0f", "ssched.scheduler.b.7.0a1b2c3d"
+    now_s, seen = 0.0, (name, (name,))
+    turns = LastingShare(lambda: seen, lambda: now_s)
+    turns.share()
+    # when it has read them, after a while
+    now_s, seen = LISTEN_S, (own, (own,))
+    # then it listens before it takes a turn
+    assert turns.share() is None
+    # and has the turns that the other one leaves to it
+    now_s, seen = 2 * LISTEN_S, (own, (own, other))
+    assert turns.share() == Share(0, 2)
+
+
 def test_schedulers_that_are_started_again_and_again_leave_the_others_their_turns() -> None:
     # given a scheduler that ends every ten seconds
     own = "ssched.scheduler.a.5.8c9dae0f"
