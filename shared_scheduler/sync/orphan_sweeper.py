@@ -103,16 +103,23 @@ class LastingShare:
         self._live = live
         self._clock = clock
         self._heard_s: dict[str, float] = {}
-        self._since_s: float | None = None
+        self._own = ""
+        self._since_s = 0.0
 
     def share(self) -> Share | None:
         """The share now; None while it is too early to know."""
         (own, live), now = self._live(), self._clock()
-        if self._since_s is None:
-            self._since_s = now
+        self._use_name(lasting_name(own), now)
         heard = self._heard_s | dict.fromkeys(map(lasting_name, live), now)
         self._heard_s = {name: at_s for name, at_s in heard.items() if now - at_s < SWEEP_BACK.total_seconds()}
-        return None if now - self._since_s < LISTEN_S else share_of(lasting_name(own), tuple(self._heard_s))
+        return None if now - self._since_s < LISTEN_S else share_of(self._own, tuple(self._heard_s))
+
+    def _use_name(self, own: str, now: float) -> None:
+        """Listen from now on if the name of this scheduler is new: it has another one until its channel is open."""
+        if own == self._own:
+            return
+        self._heard_s.pop(self._own, None)
+        self._own, self._since_s = own, now
 
 
 def share_of(own: str, names: Sequence[str]) -> Share:
