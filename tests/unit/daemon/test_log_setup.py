@@ -50,3 +50,11 @@ def test_permissions_do_not() -> None:
     with pytest.raises(LogError, match="/var/log/nova") as found, explained():
         raise PermissionError(errno.EACCES, "Permission denied", "/var/log/nova/nova-scheduler.log")
     assert not isinstance(found.value, LogUnavailableError)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG])
+def test_a_place_where_no_file_can_be_does_not(number: int) -> None:
+    # as with ProtectSystem of a unit whose ReadWritePaths lack the directory
+    with pytest.raises(LogError) as found, explained():
+        raise OSError(number, os.strerror(number), "/var/log/nova/nova-scheduler.log")
+    assert not isinstance(found.value, LogUnavailableError)
