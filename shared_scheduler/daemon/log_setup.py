@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from oslo_log import log
 
 #: Errors of a file that only an operator can remove; others, of a full disk for example, may end by themselves.
 WRONG_PLACE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+#: Those of them that have no class of their own.
+WRONG_PLACE_NUMBERS = frozenset({errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG})
 
 
 class LogError(Exception):
@@ -38,9 +41,15 @@ def explained() -> Iterator[None]:
         yield
     except (OSError, RuntimeError, TypeError, ValueError, log.LogConfigError) as error:
         logging.getLogger().handlers.clear()  # it is set up in part
-        is_away = isinstance(error, OSError) and not isinstance(error, WRONG_PLACE)
-        kind = LogUnavailableError if is_away else LogError
+        kind = LogUnavailableError if _may_end(error) else LogError
         raise kind(
             "the log cannot be written as the options of [DEFAULT] say (log_dir, log_file, log_config_append, "
             f"default_log_levels, use_syslog): {' '.join(str(error).split())}"
         ) from error
+
+
+def _may_end(error: Exception) -> bool:
+    """Whether the error may end by itself."""
+    if not isinstance(error, OSError) or isinstance(error, WRONG_PLACE):
+        return False
+    return error.errno not in WRONG_PLACE_NUMBERS
