@@ -231,17 +231,20 @@ class SeveralAtOnce:
         if self.happens("conflict", 0.05):
             return self.driver.written(asked, ev.WriteCode.PROVIDER_CONFLICT)
         if self.happens("unanswered", 0.05):
-            if self.rng.random() < 0.5:
+            if self.rng.random() < 0.5 and self.has_place(node):
                 self.homes[asked.consumer] = node
             return self.driver.unanswered(asked)
         if asked.deadline_s < self.driver.now:
             return self.driver.written(asked, ev.WriteCode.NEVER_SENT)
         if self.homes.get(asked.consumer, node) != node:
             return self.driver.written(asked, ev.WriteCode.CONSUMER_CONFLICT)
-        if sum(home == node for home in self.homes.values()) >= self.vcpus:
+        if not self.has_place(node):
             return self.driver.written(asked, ev.WriteCode.NO_CAPACITY)
         self.homes[asked.consumer] = node
         return self.driver.written(asked)
+
+    def has_place(self, node: str) -> bool:
+        return sum(home == node for home in self.homes.values()) < self.vcpus
 
     def read_group(self, asked: ef.AskGroup) -> list[ef.Effect]:
         members = self.groups[asked.group].members - asked.known
