@@ -772,7 +772,8 @@ def test_a_scheduler_that_was_started_again_has_the_turns_that_it_had() -> None:
 def test_a_scheduler_that_sweeps_before_its_channels_are_open_counts_once() -> None:
     # given a scheduler that has no address yet at its first sweep, because it still reads the databases
     name, own, other = "a", "ssched.scheduler.a.5.8c9dae0f", "ssched.scheduler.b.7.0a1b2c3d"
-    now_s, seen = 0.0, (name, (name,))
+    now_s = 0.0
+    seen: tuple[str, tuple[str, ...]] = name, (name,)
     turns = LastingShare(lambda: seen, lambda: now_s)
     turns.share()
     # when it has read them, after a while
