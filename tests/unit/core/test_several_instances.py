@@ -202,13 +202,25 @@ def test_servers_that_must_be_together_leave_a_host_that_has_room_for_some_of_th
 
 
 def test_servers_that_must_be_together_have_no_host_if_none_has_room_for_all() -> None:
-    driver = SchedulerDriver().with_agents("node-1", "node-2", vcpus=1)
+    # given many hosts, each of which has room for one of two servers
+    driver = SchedulerDriver().with_agents(*(f"node-{number}" for number in range(20)), vcpus=1)
     effects = driver.ask(request("a", "b", group=TOGETHER, queries=())) + driver.wait(0.1)
-    assert {claim.node for claim in claims_in(effects)} == {"node-1", "node-2"}
-    # then the reason is that of the one that had no host
+    # then no host is claimed beside the first one, because all of them would be left again
+    (claim,) = claims_in(effects)
+    assert releases_in(effects) == [claim.claim_id]
+    # and the reason is that of the one that had no host
     (fail,) = of_kind(ef.Fail, effects)
     assert "no_room:VCPU: 1" in fail.text
     driver.idle()
+
+
+def test_servers_that_must_be_together_go_past_hosts_that_have_room_for_some_of_them() -> None:
+    # given hosts that are better and have room for one of two servers, and the last one with room for both
+    driver = SchedulerDriver().with_agents("node-last", free_mb=7000)
+    for node in (f"node-{number}" for number in range(20)):
+        driver.with_agents(node, consumers={f"other-{node}": Consumer({node: {"VCPU": 3}}, True)})
+    effects = driver.ask(request("a", "b", group=TOGETHER)) + driver.wait(0.1)
+    assert [claim.node for claim in claims_in(effects)][1:] == ["node-last", "node-last"]
 
 
 def test_servers_that_must_be_together_leave_for_a_host_that_takes_no_claim_at_present() -> None:
