@@ -143,6 +143,8 @@ Plan = Selected | CandidatesWanted | Refusal | Crowded | Pause
 MEMBER_WAITS_S = FIRST_S
 #: the reason for a host without a candidate in Placement
 NO_CANDIDATE = "no_candidate"
+#: the host has room for some of the servers that must be together
+TOO_SMALL = "no_room_for_all"
 #: the reason for a host that is not considered any more since Placement was asked
 CLOSED = "closed"
 #: of what closes a host meanwhile, what does not matter: its agent, whose state is awaited, judges the claim, and the
@@ -252,14 +254,30 @@ class Planner:
         alike = self._soft_members(request, instance, other) == self._soft_members(request, instance, chosen)
         return OtherHost.ALIKE if alike else OtherHost.OF_OTHER_MEMBERS
 
-    def passes_elsewhere(self, state: RequestState, instance: InstancePlacement, nodes: frozenset[str]) -> bool:
-        """Whether a host besides these passes the filters over columns, if no instance of the request has a host.
+    def too_small(
+        self, state: RequestState, instance: InstancePlacement, nodes: frozenset[str]
+    ) -> frozenset[str] | None:
+        """The hosts without room for all instances of the request that would be selected, besides ``nodes``, before
+        one with room for all; None if no host that passes the filters over columns has it.
 
-        One that has the maximum number of claims in flight counts as well: it is waited for."""
+        One that has the maximum number of claims in flight has it as well: these may end, and it is waited for."""
         own = frozenset(one.consumer for one in state.instances)
         request, tried = with_known_members(self._table, state.request, own), frozenset(instance.out) | nodes
         decision = self._decided(state, request, instance, tried)
-        return decision is not None and any(not state.leaves_out(instance, node) for node in decision.nodes())
+        if decision is None:
+            return None
+        crowded, small = self._omitted(state, decision), set[str]()
+        for node in (node for node in decision.nodes() if not state.leaves_out(instance, node)):
+            if node in crowded or self._takes_all(state, decision, node):
+                return frozenset(small)
+            small.add(node)
+        return None
+
+    def _takes_all(self, state: RequestState, decision: Decision, node: str) -> bool:
+        """Whether a host has room for all instances, if the table can tell."""
+        candidates, times = candidates_on(decision, node), len(state.instances)
+        fits = (self._table.has_room(node, one.allocations, times) for one in candidates)
+        return decision.asks_placement(node) or not candidates or any(fits)
 
     def include_better(self, state: RequestState, instance: InstancePlacement) -> None:
         """Include the hosts again that a member of a soft group has left out only because an agent or Placement was

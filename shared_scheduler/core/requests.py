@@ -96,6 +96,7 @@ from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import (
     CLOSED,
     MEMBER_WAITS_S,
+    TOO_SMALL,
     CandidatesWanted,
     Crowded,
     OtherHost,
@@ -394,13 +395,15 @@ class Requests:
         """Leave the host of the other instances, because this one must be there and cannot.  False if they have none,
         are there because of other members, or would find no other one."""
         nodes = state.bound_to(instance)
-        if not nodes or state.request.dry_run or not self._planner.passes_elsewhere(state, instance, nodes):
+        small = self._planner.too_small(state, instance, nodes) if nodes and not state.request.dry_run else None
+        if small is None:
             return False
         state.enter(RequestPhase.YIELDING, step.now)
         state.check.pause_s = 0.0
         reason = Reason(ClaimState.RELEASED.value, {"no_host_for": instance.consumer})
         for one in state.instances:
             one.leave_out(nodes, reason)
+            one.leave_out(small, Reason(TOO_SMALL, {"servers": len(state.instances)}))
         for claim in list(state.claims()):
             self._claims.cancel(step, claim, reason)
         return True

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared_scheduler.model.resources import used_of
+from shared_scheduler.model.resources import Inventory, used_of
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.table.row import OwnClaim, Row, StoredConsumer, allocations_of
 from shared_scheduler.table.row_writer import RowWriter
@@ -204,13 +204,40 @@ def has_headroom(row: Row, allocations: Allocations) -> bool:
 
 
 def _is_roomy(row: Row, provider: str, resource_class: str) -> bool:
-    known = row.providers.get(provider)
-    inventory = None if known is None else known.inventories.get(resource_class)
+    inventory = _inventory(row, provider, resource_class)
     if inventory is None:
         return False
     free = inventory.capacity - used_of(row.used, provider, resource_class)
-    taken = sum(
+    return free >= SCHEDULERS * _taken(row, provider, resource_class) and free * PART_LEFT >= inventory.capacity
+
+
+def has_room(row: Row, allocations: Allocations, times: int) -> bool:
+    """Whether so many times the amounts of ``allocations`` are left beside all that is counted.
+
+    False for a provider that is not of the row's tree."""
+    return all(
+        _left(row, provider, resource_class) >= times * amount
+        for provider, amounts in allocations.items()
+        for resource_class, amount in amounts.items()
+    )
+
+
+def _left(row: Row, provider: str, resource_class: str) -> int:
+    inventory = _inventory(row, provider, resource_class)
+    if inventory is None:
+        return 0
+    used = used_of(row.used, provider, resource_class) + _taken(row, provider, resource_class)
+    return inventory.capacity - used
+
+
+def _inventory(row: Row, provider: str, resource_class: str) -> Inventory | None:
+    known = row.providers.get(provider)
+    return None if known is None else known.inventories.get(resource_class)
+
+
+def _taken(row: Row, provider: str, resource_class: str) -> int:
+    """By the own claims that are counted."""
+    return sum(
         used_of(claim.allocations, provider, resource_class)
         for claim in row.claims.values() if claim.counts_allocations
     )  # fmt: skip
-    return free >= SCHEDULERS * taken and free * PART_LEFT >= inventory.capacity

@@ -19,7 +19,7 @@ Methods by caller
                                   delete_aggregates, set_sharing, set_disabled_cells
     copies                        copy_with, index_rows, free_rows
     reading                       view, describe, digest, version, freshness, why_closed, nodes, slot_of, columns,
-                                  sharing_with, owns, has_headroom, may_have_leaf, is_too_large
+                                  sharing_with, owns, has_headroom, has_room, may_have_leaf, is_too_large
 
 Only one thread may call the table at a time.  Other modules name nodes by uuid; slots are for columns.
 """
@@ -39,7 +39,7 @@ from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.messages import Allocations, Consumer, Leaf, Usage
-from shared_scheduler.table.assumed_claims import Overlay, has_headroom
+from shared_scheduler.table.assumed_claims import Overlay, has_headroom, has_room
 from shared_scheduler.table.columns import IntArray
 from shared_scheduler.table.host_columns import HostColumns
 from shared_scheduler.table.host_view import HostView, described
@@ -471,6 +471,10 @@ class HostTable:
     def has_headroom(self, node: str, allocations: Allocations) -> bool:
         """Whether so much is left that no write can over-commit (``table/assumed_claims.py``)."""
         return node in self._of_node and has_headroom(self._row(node), allocations)
+
+    def has_room(self, node: str, allocations: Allocations, times: int) -> bool:
+        """Whether so many times these amounts are left."""
+        return node in self._of_node and has_room(self._row(node), allocations, times)
 
     def _host_changed(self, hosts: Iterable[str]) -> None:
         for host in hosts:
