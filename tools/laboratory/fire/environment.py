@@ -118,9 +118,7 @@ class Environment:
 
     def restart_schedulers(self) -> None:
         """Start all of them at the same time after `kill_schedulers`; each joins the channel when it has loaded."""
-        start_all(self._table, self.schedulers)
-        for scheduler in self.schedulers:
-            scheduler.ask("go")
+        start_all(self._table, self.schedulers, lambda scheduler: scheduler.ask("go"))
 
     def restart_scheduler(self, process: Program) -> None:
         """Start it again after `kill`."""

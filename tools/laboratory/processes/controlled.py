@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tools.laboratory import ROOT
 from tools.laboratory.processes.control import ANSWER_TIMEOUT_S, ControlError, Line
-from tools.laboratory.processes.startup import Service, Startup
+from tools.laboratory.processes.startup import Service, Startup, Step
 from tools.laboratory.processes.table import ProcessTable, stat_of
 
 SIGSTOPPED = "T"
@@ -78,14 +79,17 @@ class Program:
         self.ended_by = self._table.kill(self.name)
 
 
-def start_all(table: ProcessTable, programs: Sequence[Program]) -> None:
-    """Start all at the same time, and wait until each answers.
+def start_all(
+    table: ProcessTable, programs: Sequence[Program], then: Callable[[Program], object] = lambda program: None
+) -> None:
+    """Start all at the same time, and wait until each answers. `then` is called with each as soon as it answers.
 
     :raises LabError: when one does not answer
     """
     for program in programs:
         program.prepare()
-    Startup(table, [], {program.name: program.service() for program in programs}, lambda line: None).run()
+    steps = [Step(f"after {each.name}", (each.name,), partial(then, each)) for each in programs]
+    Startup(table, steps, {program.name: program.service() for program in programs}, lambda line: None).run()
 
 
 def ask_all(programs: Sequence[Program], question: str, **fields: Any) -> list[Any]:

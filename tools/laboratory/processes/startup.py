@@ -72,7 +72,7 @@ class Step:
 
     name: str
     needs: tuple[str, ...]
-    act: Callable[[], None]
+    act: Callable[[], object]
 
 
 class Startup:
