@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -75,6 +76,20 @@ def bench() -> Iterator[Bench]:
     made = Bench()
     yield made
     made.engine.stop()
+
+
+def test_every_engine_searches_for_garbage_as_rarely_as_the_service() -> None:
+    # given Python's own settings
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    try:
+        # when an engine runs, in the service or in an experiment
+        made = Bench()
+        made.engine.stop()
+        # then the thousands of objects of a request, or of a snapshot, cause few searches
+        assert gc.get_threshold() == (20_000, 20, 20)
+    finally:
+        gc.set_threshold(*before)
 
 
 def request(name: str = "req-1") -> Request:
