@@ -7,7 +7,6 @@ service is usable here), then the state channels, on which the agents send the p
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import random
@@ -94,9 +93,6 @@ CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 
-#: When Python searches for garbage in cycles: after so many new objects, so many searches of the youngest, and of the
-#: young ones.  With Python's own (700, 10, 10), a request with its thousands of objects causes a dozen searches.
-COLLECT_AFTER = (20_000, 20, 20)
 #: Hosts of each reason that the record of a refusal lists.
 NEAR_MAX = 5
 #: Refusals whose hosts are listed, because that reads every host again.
@@ -186,7 +182,6 @@ class RunningScheduler:
         :raises DatabaseError: when the databases cannot be read
         """
         begun_s = time.monotonic()
-        gc.set_threshold(*COLLECT_AFTER)
         if self._telemetry is not None:
             self._telemetry.start()
         self.recorder.start()
