@@ -86,7 +86,7 @@ def drill(asked: argparse.Namespace, pace: Pace, progress: ProgressLine) -> Resu
     chosen = _chosen(asked.faults, pace)
     sizes = Sizes(asked.agents, asked.schedulers, asked.processes, asked.rate)
     with Environment(sizes, pace, progress.say) as environment:
-        drill = Drill(environment, progress.say, max(OBSERVED_EVERY_S, asked.agents * OBSERVED_EVERY_S / 2000))
+        drill = Drill(environment, progress.say, max(OBSERVED_EVERY_S, asked.agents * OBSERVED_EVERY_S / 5000))
         progress.expect(1 + len(chosen) + bool(asked.rest), "faults")
         try:
             findings: list[Finding] = []

@@ -25,7 +25,7 @@ EFFECT_TIMEOUT_S = 60.0
 """The maximum time by which a fault is prolonged until its effect is observed."""
 POLL_S = 0.1
 OBSERVED_EVERY_S = 0.2
-"""How often each process is asked how it is. A scheduler counts its rows for that."""
+"""How often each process is asked how it is. A scheduler whose rows are all fresh reads all of them for that."""
 WRONG_SHOWN_MAX = 3
 
 

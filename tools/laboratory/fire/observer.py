@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tools.laboratory.fire.environment import Environment
-from tools.laboratory.processes.control import ControlError
+from tools.laboratory.processes.control import ControlError, Line
 from tools.laboratory.processes.controlled import Program
 
 STATUS_TIMEOUT_S = 5.0
@@ -75,18 +75,21 @@ class Observer:
         )
 
     def _watch(self, process: Program, note: Note) -> None:
+        line = Line(process.socket)
         while not self._ended.wait(self._interval_s):
             self._asking.wait()
             asked_s = time.monotonic()
             try:
-                said = process.ask("glance", STATUS_TIMEOUT_S)
+                said = line.ask("glance", STATUS_TIMEOUT_S)
             except ControlError:
                 continue  # killed or frozen; others report it
             note(process, asked_s, said)
+        line.close()
 
     def _note_scheduler(self, process: Program, at_s: float, said: dict[str, int]) -> None:
         sizes = self._environment.sizes
-        whole = bool(said["connected"]) and said["fresh"] >= sizes.agents and said["live"] == sizes.schedulers
+        complete = said["nodes"] >= sizes.agents and said["fresh"]
+        whole = bool(said["connected"] and complete and said["live"] == sizes.schedulers)
         with self._lock:
             self._samples[process.name] = Sample(at_s, whole, said["gaps"])
             if not whole or said["gaps"] > self._gaps_before.get(process.name, 0):
