@@ -95,6 +95,7 @@ class Checkers:
         self._agreed: set[tuple[str, str]] = set()  # (node, claim id): the agent of the node has accepted the claim
         #: ids of claims, accepted or not, that own no allocations in Placement, also if their servers have some there
         self._taken_back: set[str] = set()
+        self._begun: defaultdict[tuple[str, str], set[str]] = defaultdict(set)  # also without an agent
         self._released: set[str] = set()  # ids of claims
         self._lost: set[tuple[str, str]] = set()  # (node, consumer) that its agent accepted and forgot
         self._steps = 0
@@ -255,13 +256,18 @@ class Checkers:
         self.check("seen_epoch", claim.seen_epoch > 0, scheduler.name, claim.claim_id, "on", claim.node)
 
     def released(self, release: Release) -> None:
-        """A scheduler is about to release a claim.  A late write of it may still arrive."""
+        """A scheduler is about to release a claim.  A late write of it may still arrive, or one of a claim of before
+        that no agent has judged."""
         self._released.add(release.claim_id)
+        key = release.node, release.consumer
+        if self._begun[key] - self._cast[key]:
+            self._taken_back.add(release.claim_id)
         self.groups.released(release)
 
     def claimed_again(self, node: str, claim_id: str, consumer: str) -> None:
         """A scheduler claims a node for a server, perhaps again and without its agent: what Placement has of the server
         from now on is not of a claim that was released before, even if its agent accepts that one later."""
+        self._begun[node, consumer].add(claim_id)
         self._taken_back |= (self._cast[node, consumer] & self._released) - {claim_id}
 
     def taken_back(self, scheduler: SimScheduler, server: Server, allocations: Allocations) -> None:
