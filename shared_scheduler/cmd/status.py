@@ -37,6 +37,8 @@ READ_COLUMNS = ("source", "of", "key", "every_s", "decision_waits", "refusal_wai
 ROUTINE = frozenset({
     "received_heartbeat", "received_buildresult", "received_claim", "received_leave", "received_hello",
     "received_increment", "received_release", "received_resync", "received_snapshot", "received_verdict",
+    "sent_heartbeat", "sent_buildresult", "sent_claim", "sent_leave", "sent_hello",
+    "sent_increment", "sent_release", "sent_resync", "sent_snapshot", "sent_verdict",
     "increments_applied", "snapshots_applied", "old_snapshots", "duplicates", "early", "digests_equal",
     "builds_recorded", "builds_read", "resyncs_asked", "resyncs_delayed", "asked_whether_there", "returned",
     "reads_ignored", "reads_overtaken", "messages_not_for_schedulers",

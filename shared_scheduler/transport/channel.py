@@ -50,11 +50,10 @@ from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
-#: names of the counters of received messages
-RECEIVED: Mapping[type[Message], str] = {
-    kind: f"received_{kind.__name__.lower()}"
-    for kind in (BuildResult, Heartbeat, Claim, Leave, Hello, Increment, Release, Resync, Snapshot, Verdict)
-}
+KINDS = (BuildResult, Heartbeat, Claim, Leave, Hello, Increment, Release, Resync, Snapshot, Verdict)
+#: names of the counters of received messages, and of those that were sent; a broadcast is sent once
+RECEIVED: Mapping[type[Message], str] = {kind: f"received_{kind.__name__.lower()}" for kind in KINDS}
+SENT: Mapping[type[Message], str] = {kind: f"sent_{kind.__name__.lower()}" for kind in KINDS}
 
 AGENT_PREFIX = agent_address("")
 ADDRESS_SHOWN_MAX = 50
@@ -70,12 +69,12 @@ MessageReturned = Callable[[Message], None]
 class Channel:
     """Owns the endpoint.  Any thread may send; the endpoint's thread receives.
 
-    ``name`` is for logs.  ``counters``: one for each kind of message that arrived (``RECEIVED``), ``messages_rejected``
-    in total and one for each kind of rejected body (names of the errors of ``protocol/errors.py``), ``tolerated``
-    (accepted without a valid signature), ``without_host_key`` (accepted although the sender is not known),
-    ``unsendable``, ``outbox_full``, ``returned`` (casts that nobody received).  ``host_of``: the host that the database
-    has for a node, empty if it is not known; schedulers set it.  As long as it is empty, the node is of the verified
-    host that named it first, because some messages name no host.
+    ``name`` is for logs.  ``counters``: one for each kind of message that arrived (``RECEIVED``) and that was sent
+    (``SENT``), ``messages_rejected`` in total and one for each kind of rejected body (names of the errors of
+    ``protocol/errors.py``), ``tolerated`` (accepted without a valid signature), ``without_host_key`` (accepted although
+    the sender is not known), ``unsendable``, ``outbox_full``, ``returned`` (casts that nobody received).  ``host_of``:
+    the host that the database has for a node, empty if it is not known; schedulers set it.  As long as it is empty, the
+    node is of the verified host that named it first, because some messages name no host.
     """
 
     def __init__(
@@ -163,7 +162,9 @@ class Channel:
         except UnsendableMessage as error:
             self._count_and_log("unsendable", type(message).__name__, f"a message is not sent: {error}")
             return
-        if not put(body):
+        if put(body):
+            self.counters[SENT[type(message)]] += 1
+        else:
             self.counters["outbox_full"] += 1
 
     def _receive(self, bodies: Sequence[bytes]) -> None:

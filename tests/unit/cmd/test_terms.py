@@ -29,7 +29,7 @@ from shared_scheduler.records import agreement
 from shared_scheduler.records.store import ACTIVE, FAILED, PLACED
 from shared_scheduler.service.source_differences import AUTHORITIES
 from shared_scheduler.table.row import Exclusion, Freshness
-from shared_scheduler.transport.channel import RECEIVED
+from shared_scheduler.transport.channel import RECEIVED, SENT
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -127,9 +127,10 @@ def test_the_counters_are_defined() -> None:
     rejected = {kind.__name__ for kind in raised(RemoteProtocolError)}
     results = {"requests_answered", "requests_failed", "requests_previewed"}
     kinds = {"tolerated", "without_host_key", "unsendable"}
+    messages = {*RECEIVED.values(), *SENT.values()}
 
     assert terms.COUNTERS.terms.keys() == (
-        counted() | set(RECEIVED.values()) | WindowCounters().as_dict().keys() | rejected | results | kinds
+        counted() | messages | WindowCounters().as_dict().keys() | rejected | results | kinds
     )
 
 

@@ -66,8 +66,8 @@ class TestBothSides:
 
         assert cell.at_agent[0] == RELEASE and cell.at_scheduler == [HEARTBEAT, HEARTBEAT]
         assert cell.heard == (2, 2)
-        assert cell.agent.counters == {"received_release": 1, "received_hello": 1}
-        assert cell.scheduler.counters == {"received_heartbeat": 2}
+        assert cell.agent.counters == {"received_release": 1, "received_hello": 1, "sent_heartbeat": 2}
+        assert cell.scheduler.counters == {"received_heartbeat": 2, "sent_release": 1, "sent_hello": 1}
 
     def test_an_unsigned_message_is_dropped_where_keys_are_enforced(self) -> None:
         cell = Cell(signer(Signing.ENFORCE, OLD), signer(Signing.ENFORCE, NEW))
@@ -75,7 +75,7 @@ class TestBothSides:
         cell.exchange()
 
         assert cell.heard == (0, 0)
-        assert cell.agent.counters == {"messages_rejected": 2, "BadSignature": 2}
+        assert cell.agent.counters == {"messages_rejected": 2, "BadSignature": 2, "sent_heartbeat": 2}
 
     def test_a_fleet_changes_from_off_to_enforce_through_warn(self) -> None:
         agents, schedulers = Signer(), Signer()
