@@ -20,7 +20,7 @@ from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S
 from shared_scheduler.protocol.messages import BuildResult
 
 #: Time from the end of a build to each repetition.
-AGAIN_AFTER_S = (2 * HEARTBEAT_INTERVAL_S, 8 * HEARTBEAT_INTERVAL_S, 32 * HEARTBEAT_INTERVAL_S)
+AGAIN_AFTER_S: tuple[float, ...] = (2 * HEARTBEAT_INTERVAL_S, 8 * HEARTBEAT_INTERVAL_S, 32 * HEARTBEAT_INTERVAL_S)
 #: Ends that are kept; an older one is not sent again.
 ENDS_MAX = 256
 

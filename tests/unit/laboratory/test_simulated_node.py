@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from compute_agent import ends_of_builds
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.events import ChannelChanged, MessagesArrived
-from shared_scheduler.protocol.messages import Claim, Increment, Message, Release, Snapshot, Usage, Verdict
+from shared_scheduler.protocol.messages import BuildResult, Claim, Increment, Message, Release, Snapshot, Usage, Verdict
 from tools.laboratory.fleet.builds import Builds
 from tools.laboratory.fleet.hosts import Host
 from tools.laboratory.fleet.node import Outgoing, SimulatedNode
@@ -17,6 +18,7 @@ from tools.laboratory.fleet.process import own_placement
 HOST = Host(1)  # 256 GB
 SCHEDULER = "ssched.scheduler.one"
 TAKES_OVER_AFTER_S = 1.0
+SPAWN_S = 4.0
 
 
 def claim(number: int, memory_mb: int = 512) -> Claim:
@@ -32,13 +34,16 @@ class World:
         self.counts: Counter[str] = Counter()
         placement = own_placement([HOST])
         builds = Builds(TAKES_OVER_AFTER_S, placement)
-        self.node = SimulatedNode(HOST, 1, AgentSettings(), 0.0, placement, self.counts, builds)
+        self.node = SimulatedNode(HOST, 1, AgentSettings(), 0.0, placement, self.counts, builds, SPAWN_S)
         self.said: list[Message] = []
+        self.cast_to: list[str] = []
         self.keep(self.node.appear(0.0))
         self.keep(self.node.step(ChannelChanged(True), 0.0))
 
     def keep(self, outgoing: Iterable[Outgoing]) -> None:
-        self.said += [one.message for one in outgoing]
+        for one in outgoing:
+            self.said.append(one.message)
+            self.cast_to.append(one.address)
 
     def tell(self, message: Message, now: float) -> None:
         self.keep(self.node.step(MessagesArrived((message,), now), now))
@@ -52,6 +57,16 @@ class World:
             elif isinstance(message, Increment):
                 known |= message.leaves
         return known
+
+    def live_until(self, end_s: float, begin_s: float = 10.0) -> None:
+        """The node gets its ticks when it wants them."""
+        now = begin_s
+        while (now := max(now, self.node.deadline_s(now))) <= end_s:
+            self.keep(self.node.tick(now))
+
+    def ends(self) -> list[tuple[str, BuildResult]]:
+        """The ends of builds and their receivers, empty for all."""
+        return [(to, said) for to, said in zip(self.cast_to, self.said, strict=True) if isinstance(said, BuildResult)]
 
     def verdicts(self) -> list[bool]:
         return [message.accepted for message in self.said if isinstance(message, Verdict)]
@@ -106,3 +121,31 @@ def test_the_next_deadline_is_the_take_over_while_one_is_near() -> None:
     world.tell(claim(1), 5.0)
     world.keep(world.node.tick(5.2))
     assert world.node.deadline_s(5.2) == 5.0 + TAKES_OVER_AFTER_S
+
+
+def test_the_scheduler_that_placed_a_server_gets_the_end_of_its_build_and_each_repetition() -> None:
+    # given a server that nova-compute counts after a second
+    world = World()
+    world.tell(claim(1), 10.0)
+    # when it builds for some seconds
+    world.live_until(10.0 + TAKES_OVER_AFTER_S + SPAWN_S - 0.1)
+    assert world.ends() == []
+    world.live_until(10.0 + TAKES_OVER_AFTER_S + SPAWN_S)
+    # then the agent casts the end to the scheduler of the claim
+    end = BuildResult(HOST.node, 1, "consumer-1", True, "", SCHEDULER, 1)
+    assert world.ends() == [(SCHEDULER, end)]
+    # and repeats it like every agent
+    world.live_until(10.0 + 2 * ends_of_builds.AGAIN_AFTER_S[-1])
+    assert [said for _, said in world.ends()] == [end] * (1 + len(ends_of_builds.AGAIN_AFTER_S))
+    assert world.counts["built"] == 1
+
+
+def test_a_server_that_is_deleted_while_it_is_built_has_no_end() -> None:
+    world = World()
+    world.tell(claim(1), 10.0)
+    world.live_until(10.0 + TAKES_OVER_AFTER_S)
+
+    world.keep(world.node.delete("consumer-1", 12.0))
+    world.live_until(60.0, begin_s=12.0)
+
+    assert world.ends() == []

@@ -256,7 +256,7 @@ class Drill:
         said_by = [said for said in self._environment.all_schedulers("status") if said is not None]
         self._last |= {said["address"]: Counter(said["counters"]) for said in said_by}
         schedulers = sum(self._last.values(), Counter())  # the counters of killed schedulers are kept
-        heard = ("heartbeat", "leave", "increment", "resync", "snapshot", "verdict")
+        heard = ("buildresult", "heartbeat", "leave", "increment", "resync", "snapshot", "verdict")
         return Tally(
             lives=tuple(said["address"] for said in said_by),
             published=agents["broadcast"] * self._environment.sizes.schedulers + agents["cast"],

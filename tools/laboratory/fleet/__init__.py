@@ -7,7 +7,7 @@ module   subject
 hosts    the hosts: names, hardware, their rows of Nova's and Placement's data
 tracker  the simulated nova-compute: servers, and their usage
 node     one host: agent core, tracker, and reads of Placement
-builds   builds the servers that an agent accepted, if no process orders builds
+builds   takes over the servers that an agent accepted, if no process orders builds; ends builds
 process  a process of many hosts, each with its own queue on the broker
 orders   the arguments of such a process
 ======== =========================================================================

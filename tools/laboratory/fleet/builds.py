@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the servers that a host's agent accepted after a delay, for fleets without a simulated conductor.
+"""Builds the servers of a host: nova-compute counts a server, and a while later its build has ended.
 
-Accepted claims that were not released are held in the fleet's own `SimPlacement`, so that reads are answered at once
-and use no CPU of the measured Placement.
+Without a simulated conductor, the servers that the agent accepted are counted after a delay.  Accepted claims that were
+not released are held in the fleet's own `SimPlacement`, so that reads are answered at once and use no CPU of the
+measured Placement.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class TakeOver:
 
 
 class Builds:
-    """The builds of one host. `after_s`: the time from an accepted claim to nova-compute's own count."""
+    """The accepted claims of one host. `after_s`: the time from an accepted claim to nova-compute's own count."""
 
     def __init__(self, after_s: float, placement: SimPlacement) -> None:
         self._after_s = after_s
@@ -61,3 +62,30 @@ class Builds:
     def deadline_s(self) -> float | None:
         """The time of the next one."""
         return self._building[0].at_s if self._building else None
+
+
+class Spawns:
+    """The servers of one host that nova-compute counts and whose builds have not ended. `after_s`: until their ends."""
+
+    def __init__(self, after_s: float) -> None:
+        self._after_s = after_s
+        self._at_s: dict[str, float] = {}
+
+    def begin(self, consumer: str, now: float) -> None:
+        """nova-compute counts the server and begins to spawn it."""
+        self._at_s[consumer] = now + self._after_s
+
+    def drop(self, consumer: str) -> None:
+        """The server is deleted."""
+        self._at_s.pop(consumer, None)
+
+    def due(self, now: float) -> list[str]:
+        """The servers whose builds have ended, the oldest first."""
+        found = [consumer for consumer, at_s in self._at_s.items() if at_s <= now]
+        for consumer in found:
+            del self._at_s[consumer]
+        return found
+
+    def deadline_s(self) -> float | None:
+        """The time of the next end."""
+        return min(self._at_s.values(), default=None)

@@ -25,8 +25,9 @@ from shared_scheduler.protocol.messages import (
     agent_address,
 )
 from shared_scheduler.sim.topology import SimFit
-from tools.laboratory.fleet.builds import Builds
+from tools.laboratory.fleet.builds import Builds, Spawns
 from tools.laboratory.fleet.hosts import Host
+from tools.laboratory.fleet.orders import SPAWN_S
 from tools.laboratory.fleet.tracker import Tracker
 
 CHATTER_BYTES = 15_000
@@ -52,13 +53,13 @@ class Outgoing:
 
 
 class SimulatedNode:
-    """`counts` are of all hosts of a process: messages broadcast (without Hello) and cast; claims and their ends; reads
-    of Placement. With `builds`, accepted servers are built without further orders.
+    """`counts` are of all hosts of a process: messages broadcast (without Hello) and cast; claims and their ends;
+    builds that have ended; reads of Placement. With `builds`, accepted servers are built without further orders.
     """
 
     def __init__(
         self, host: Host, epoch: int, settings: AgentSettings, now: float, placement: PlacementReads,
-        counts: Counter[str], builds: Builds | None = None,
+        counts: Counter[str], builds: Builds | None = None, spawn_s: float = SPAWN_S,
     ) -> None:  # fmt: skip
         self.host = host
         self.node = host.node
@@ -66,6 +67,7 @@ class SimulatedNode:
         self._placement = placement
         self._counts = counts
         self._builds = builds
+        self._spawns = Spawns(spawn_s)
         self._chatted = 0
         self.claimed_by: set[str] = set()
         """The schedulers that have claimed something here."""
@@ -125,21 +127,27 @@ class SimulatedNode:
         """Time has passed."""
         for claim in self._builds.due(now) if self._builds else ():
             yield from self.build(claim.consumer, claim.usage, now)
+        for consumer in self._spawns.due(now):
+            self._counts["built"] += 1
+            yield from self.step(ev.BuildEnded(consumer, True), now)
         yield from self.step(ev.Tick(), now)
 
     def deadline_s(self, now: float) -> float:
         """The time of the next `tick`."""
-        wanted = (self._core.next_deadline_s(now), self._builds.deadline_s() if self._builds else None)
+        builds_s = self._builds.deadline_s() if self._builds else None
+        wanted = (self._core.next_deadline_s(now), builds_s, self._spawns.deadline_s())
         return min((at_s for at_s in wanted if at_s is not None), default=now + IDLE_S)
 
     # -- nova-compute
 
     def build(self, consumer: str, usage: Usage, now: float) -> Iterator[Outgoing]:
-        """The instance claim."""
+        """The instance claim; the build ends later."""
+        self._spawns.begin(consumer, now)
         return self.step(self.tracker.take(consumer, usage), now)
 
     def delete(self, consumer: str, now: float) -> Iterator[Outgoing]:
         """Delete the instance, and then its allocation."""
+        self._spawns.drop(consumer)
         return self.step(self.tracker.drop(consumer), now)
 
     def chatter(self, now: float) -> Iterator[Outgoing]:

@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S
 from shared_scheduler.transport import transport_settings as transport
 
+SPAWN_S = 1.0
+
 
 @dataclass(frozen=True)
 class Orders:
     """`first` to `last`: numbers of the hosts. `builds_after_s`: build accepted servers after this time, with a
     Placement of the fleet's own; without it, `placement` is the socket of the stand-in, and builds are ordered.
+    `spawn_s`: the time from nova-compute's count of a server to the end of its build. `ends_again_after_s`: when the
+    agents repeat an end, without it as real ones.
     `master`: the line of the master of host keys, which the agents require then.
     """
 
@@ -26,6 +30,8 @@ class Orders:
     hardware: str = "large"
     placement: str = ""
     builds_after_s: float | None = None
+    spawn_s: float = SPAWN_S
+    ends_again_after_s: tuple[float, ...] = ()
     heartbeat_s: float = HEARTBEAT_INTERVAL_S
     amqp_heartbeat_s: int = transport.AMQP_HEARTBEAT_S
     master: str = ""

@@ -23,6 +23,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from compute_agent import ends_of_builds
 from compute_agent import events as ev
 from compute_agent.agent_settings import AgentSettings
 from shared_scheduler.model.providers import Provider
@@ -229,17 +230,26 @@ class Fleet:
             "memory_mb": own_memory_mb(),
         }  # fmt: skip
 
+    def messages(self) -> dict[str, int]:
+        """The counters of all channels together."""
+        total: Counter[str] = Counter()
+        for channel in self._channels.values():
+            total.update(dict(channel.counters))  # a copy at once, because the links' threads count meanwhile
+        return dict(total)
+
 
 def _nodes(orders: Orders, hosts: Sequence[Host], counts: Counter[str]) -> Iterator[SimulatedNode]:
     settings = AgentSettings(heartbeat_interval_s=orders.heartbeat_s)
     epoch, now = int(time.time() * 1000), time.monotonic()
     if orders.builds_after_s is None:
         remote = RemotePlacement(Path(orders.placement), hosts)
-        yield from (SimulatedNode(host, epoch, settings, now, remote, counts) for host in hosts)
+        for host in hosts:
+            yield SimulatedNode(host, epoch, settings, now, remote, counts, spawn_s=orders.spawn_s)
         return
     own = own_placement(hosts)
     for host in hosts:
-        yield SimulatedNode(host, epoch, settings, now, own, counts, Builds(orders.builds_after_s, own))
+        builds = Builds(orders.builds_after_s, own)
+        yield SimulatedNode(host, epoch, settings, now, own, counts, builds, orders.spawn_s)
 
 
 def main() -> None:
@@ -247,12 +257,14 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     orders = Orders(**json.loads(sys.argv[1]))
     transport.AMQP_HEARTBEAT_S = orders.amqp_heartbeat_s
+    ends_of_builds.AGAIN_AFTER_S = tuple(orders.ends_again_after_s) or ends_of_builds.AGAIN_AFTER_S
     fleet = Fleet(orders)
     go = threading.Event()
     serve(Path(orders.control), {
         "go": lambda _: go.set(),
         "glance": lambda _: {"connected": fleet.counts["connected"]},
         "status": lambda _: fleet.status(),
+        "messages": lambda _: fleet.messages(),
         "lost": lambda _: dict(fleet.lost),
         "claimed_hosts": lambda _: fleet.claimed_hosts(),
         "node_states": lambda _: fleet.node_states(),
