@@ -15,7 +15,17 @@ from tools.laboratory.bench.command import contestants
 from tools.laboratory.bench.contest import SHARED, STOCK, in_turn
 from tools.laboratory.bench.meters import Used
 from tools.laboratory.bench.report import introduction
-from tools.laboratory.bench.results import Measurement, Results, Round, burst_of, from_json, measured, quantile, ratio
+from tools.laboratory.bench.results import (
+    Measurement,
+    Messages,
+    Results,
+    Round,
+    burst_of,
+    from_json,
+    measured,
+    quantile,
+    ratio,
+)
 from tools.laboratory.cloud.access_log import parse
 
 ACCESS_LOG = """\
@@ -30,6 +40,14 @@ MACHINE = {
 }  # fmt: skip
 
 
+#: 4 servers, placed by 2 schedulers that run for 10 s beside a few hosts
+MESSAGES = Messages(10.0, {
+    "sent_claim": 5, "received_claim": 5, "sent_verdict": 5, "received_verdict": 5, "sent_release": 1,
+    "received_release": 1, "sent_increment": 8, "received_increment": 16, "sent_buildresult": 16,
+    "received_buildresult": 24, "sent_heartbeat": 30, "received_heartbeat": 60, "sent_hello": 4, "received_hello": 4,
+})  # fmt: skip
+
+
 def tally(latencies_s: list[float], hosts: list[str]) -> dict[str, Any]:
     told = {f"instance-{number}": host for number, host in enumerate(hosts)}
     return {"wall_s": 2.0, "latencies_s": latencies_s, "hosts": told, "alternates": 6, "failures": 0, "errors": []}
@@ -42,7 +60,9 @@ def used(scheduler_s: float) -> Used:
 
 
 def measurement(per_second: float = 1.0, scheduler_s: float = 1.0) -> Measurement:
-    one = measured(tally([0.1, 0.3, 0.2, 0.9], ["a", "a", "b", "a"]), used(scheduler_s), 8, (0.1, 0.2), {"answered": 4})
+    one = measured(
+        tally([0.1, 0.3, 0.2, 0.9], ["a", "a", "b", "a"]), used(scheduler_s), 8, (0.1, 0.2), {"answered": 4}, MESSAGES
+    )
     return dataclasses.replace(one, per_second=per_second)
 
 
@@ -72,7 +92,7 @@ def test_the_introduction_tells_how_fast_the_interpreter_is() -> None:
 
 
 def test_a_measurement_without_answers_is_reported() -> None:
-    one = measured(tally([], []) | {"failures": 4, "errors": ["Timeout"]}, used(0.1), 8, (0.0, 0.0), {})
+    one = measured(tally([], []) | {"failures": 4, "errors": ["Timeout"]}, used(0.1), 8, (0.0, 0.0), {}, Messages())
     assert (one.answered, one.per_second, one.median_ms, one.distinct_hosts) == (0, 0, 0, 0)
 
 
@@ -213,3 +233,41 @@ def test_runs_of_several_sizes_are_plotted_together() -> None:
 def test_claims_that_were_refused_or_overtaken_are_counted_in_a_hundred() -> None:
     assert in_a_hundred({"answered": 98, "refused": 1, "conflicts": 1}) == 2.0
     assert in_a_hundred({}) == 0.0
+
+
+# -- messages
+
+
+def test_the_messages_of_a_request_are_shown_beside_the_formula() -> None:
+    # given 4 servers, placed by two schedulers; one claim was refused
+    one = Round("shared x2", 456, 1, schedulers=2, measurements=[measurement()])
+    # when they are shown
+    rows = {row[0]: row[1:] for row in report.messages_of(Results(MACHINE, {}, [one]), 456).rows}
+    # then the end of a build is published as often as the agents' code says, and delivered to those that record it
+    named = "shared x2 #1, 8 callers: "
+    assert rows[f"{named}claim a request"] == ["1.25", "1", "1.25", "1"]
+    assert rows[f"{named}increment a request"] == ["2", "2", "4", "4"]
+    assert rows[f"{named}buildresult a request"] == ["4", "4", "6", "6"]
+    assert rows[f"{named}all of these a request"] == ["8.75", "8", "12.8", "12"]
+    # and the heartbeats of 456 hosts, each every 45.6 s
+    assert rows[f"{named}heartbeats a second"] == ["3", "10", "6", "20"]
+    assert rows[f"{named}all others, in 10 s"] == ["4", "", "4", ""]
+
+
+def test_results_without_messages_have_no_table_of_them() -> None:
+    saved = json.loads(json.dumps(results({"shared": [60.0]}).as_json()))
+    for one in saved["rounds"]:
+        del one["idle_messages"], one["schedulers"]
+        for part in one["measurements"]:
+            del part["messages"]
+
+    older = from_json(saved)
+
+    assert older.rounds[0].measurements[0].messages == Messages()
+    assert "messages of the state channel" not in report.report_of(older).text("text")
+
+
+def test_the_wait_until_all_builds_have_ended_costs_no_cpu_time() -> None:
+    found = used(3.0).without_idle({"scheduler": 0.5, "agents": 1.0}, 4.0)
+
+    assert found.cpu_s == {"scheduler": 1.0, "placement": 0.5}

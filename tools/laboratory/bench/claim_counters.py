@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of the claims of our schedulers: their own counters, summed over the processes."""
+"""The counters of our schedulers, summed over the processes, and what became of their claims."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 
 from shared_scheduler.daemon import admin
@@ -19,14 +20,18 @@ COUNTERS = {
 """Names in the results -> counters of ``shared-scheduler-manage status``."""
 
 
-def claims(world: World) -> Counter[str]:
-    """The counts of all schedulers since their start; empty for a scheduler that has no such counters."""
+def counters(world: World) -> Counter[str]:
+    """The counters of all schedulers since their start; empty for a scheduler that has none."""
     found: Counter[str] = Counter()
     for path in admin.sockets(world.admin_sockets):
         with suppress(admin.AdminError):
-            counted = admin.ask(path, "status")["counters"]
-            found.update({name: counted.get(counter, 0) for name, counter in COUNTERS.items()})
+            found.update(admin.ask(path, "status")["counters"])
     return found
+
+
+def claims(counted: Mapping[str, int]) -> dict[str, int]:
+    """What became of the claims; empty without counters."""
+    return {name: counted.get(counter, 0) for name, counter in COUNTERS.items()} if counted else {}
 
 
 def in_a_hundred(counts: dict[str, int]) -> float:

@@ -17,11 +17,13 @@ from typing import Any
 
 from shared_scheduler.core.write_pace import WRITERS
 from tools.laboratory.bench import checks, host_rows, readiness
-from tools.laboratory.bench.claim_counters import claims
+from tools.laboratory.bench.claim_counters import claims, counters
 from tools.laboratory.bench.environment import World
-from tools.laboratory.bench.meters import Meters
+from tools.laboratory.bench.message_counters import Counts, only_messages
+from tools.laboratory.bench.meters import Meters, Reading, Used
 from tools.laboratory.bench.profiler import profiled
-from tools.laboratory.bench.results import Burst, Measurement, Results, Round, burst_of, measured
+from tools.laboratory.bench.results import Burst, Measurement, Messages, Results, Round, burst_of, measured
+from tools.laboratory.fleet.orders import SPAWN_S
 from tools.laboratory.processes.controlled import ask_all, start_all
 from tools.laboratory.processes.startup import wait_for
 from tools.laboratory.processes.usage import memory_mb
@@ -32,7 +34,10 @@ BURST_CALLERS = 64
 """Concurrent callers of a burst; a write without a scheduler has as many as our scheduler has writers."""
 LIMIT_S = 3600.0
 JOIN_TIMEOUT_S = 180.0
-AGENT_COUNTS = ("claims", "accepted", "refused", "released", "reads", "broadcast", "cast", "dropped")
+ENDS_AGAIN_AFTER_S = (1.0, 2.0, 3.0)
+"""When the simulated agents repeat the end of a build, so that a measurement has all messages that its servers cost."""
+ENDS_TIMEOUT_S = 120.0
+AGENT_COUNTS = ("claims", "accepted", "refused", "released", "built", "reads", "broadcast", "cast", "dropped")
 """The counters of all agents together that are stored for each round."""
 
 
@@ -91,7 +96,13 @@ class Plan:
     placement_app: bool = False
     """Whether Placement has the write path of `shared_scheduler.placement_app`."""
     takes_over_after_s: float = 1.0
-    """How long a simulated nova-compute needs until its tracker counts a new server."""
+    """How long a simulated nova-compute needs until its tracker counts a new server; the build ends `SPAWN_S` later."""
+    ends_again_after_s: tuple[float, ...] = ENDS_AGAIN_AFTER_S
+
+    @property
+    def builds_end_after_s(self) -> float:
+        """From an answer until the end of the build was sent for the last time."""
+        return self.takes_over_after_s + SPAWN_S + self.ends_again_after_s[-1]
 
 
 def run(world: World, plan: Plan, results: Results, progress: ProgressLine) -> None:
@@ -123,9 +134,12 @@ class Life:
         self.world, self.plan, self.contestant, self.round = world, plan, contestant, one
         self.heartbeat, self.say = heartbeat, progress.say
         self.told: dict[str, str] = {}
+        one.schedulers = contestant.workers
         self.client = world.program("client")
         self.agents = (
-            world.agents(one.hosts, plan.agent_processes, plan.takes_over_after_s, contestant.host_keys)
+            world.agents(
+                one.hosts, plan.agent_processes, plan.takes_over_after_s, plan.ends_again_after_s, contestant.host_keys
+            )
             if contestant.agents
             else []
         )
@@ -216,20 +230,54 @@ class Life:
         return found
 
     def _idle(self, meters: Meters) -> None:
-        before = meters.read()
+        self._let_builds_end()  # those of the first calls
+        counted, before = self._counted(), meters.read()
         time.sleep(self.plan.idle_s)
         used = meters.since(before)
+        self.round.idle_messages = self._messages(counted)
         self.round.idle_cpu_share = {name: round(value / used.wall_s, 4) for name, value in used.cpu_s.items()}
 
     def _one(self, meters: Meters, callers: int) -> Measurement:
-        load, claimed, before = os.getloadavg()[0], claims(self.world), meters.read()
+        load, counted, before = os.getloadavg()[0], self._counted(), meters.read()
         with self._profiled(callers):
             tally = self._call(callers, self.plan.seconds, self.plan.least)
-        used = meters.since(before)
+        used = self._used(meters, before)
         self._remember(tally)
-        became = claims(self.world)
-        became.subtract(claimed)
-        return measured(tally, used, callers, (load, os.getloadavg()[0]), dict(became))
+        became, loads = claims(self._counted().since(counted).counters), (load, os.getloadavg()[0])
+        return measured(tally, used, callers, loads, became, self._messages(counted))
+
+    def _used(self, meters: Meters, before: Reading) -> Used:
+        """What was used until all builds have ended, without what the processes use in any case meanwhile."""
+        waited_s = self._let_builds_end()
+        return meters.since(before).without_idle(self.round.idle_cpu_share, waited_s)
+
+    def _let_builds_end(self) -> float:
+        """Wait until the agents have sent all ends of builds; returns the time that it took."""
+        if not self.agents:
+            return 0.0
+        began = time.monotonic()
+        time.sleep(self.plan.builds_end_after_s)
+        ends = 1 + len(self.plan.ends_again_after_s)
+
+        def have_ended() -> bool:
+            found = sum((Counter(said) for said in ask_all(self.agents, "status")), Counter[str]())
+            sent = sum(said.get("sent_buildresult", 0) for said in ask_all(self.agents, "messages"))
+            return found["building"] == 0 and sent >= ends * found["built"]
+
+        wait_for("builds to end", have_ended, ENDS_TIMEOUT_S)
+        return time.monotonic() - began
+
+    def _counted(self) -> Counts:
+        """The counters of all schedulers, and the messages of all agents."""
+        found = counters(self.world)
+        for said in ask_all(self.agents, "messages"):
+            found.update(only_messages(said))
+        return Counts(time.monotonic(), found)
+
+    def _messages(self, before: Counts) -> Messages:
+        """Those since then; none without agents."""
+        since = self._counted().since(before)
+        return Messages(round(since.at_s, 3), dict(only_messages(since.counters))) if self.agents else Messages()
 
     def _profiled(self, callers: int) -> AbstractContextManager[None]:
         if not (self.plan.profile and self.contestant.program):

@@ -118,13 +118,21 @@ class World:
         """A process of this project that uses the services."""
         return Program(self.processes, self.layout.run, name, hosts)
 
-    def agents(self, count: int, processes: int, builds_after_s: float, host_keys: bool = False) -> list[Program]:
+    def agents(
+        self,
+        count: int,
+        processes: int,
+        builds_after_s: float,
+        ends_again_after_s: tuple[float, ...],
+        host_keys: bool = False,
+    ) -> list[Program]:
         """A number of processes that together are the agents of hosts 1 to `count`."""
         made = [self.program(f"agents-{number}", part)
                 for number, part in enumerate(shares(1, count, min(processes, count)), 1)]  # fmt: skip
         for one in made:
             orders = Orders(self.layout.transport_url(1), one.hosts.start, one.hosts.stop - 1, str(one.socket),
-                            builds_after_s=builds_after_s, master=MASTER_LINE if host_keys else "")  # fmt: skip
+                            builds_after_s=builds_after_s, ends_again_after_s=ends_again_after_s,
+                            master=MASTER_LINE if host_keys else "")  # fmt: skip
             one.runs("fleet.process", json.dumps(asdict(orders)))
         return made
 

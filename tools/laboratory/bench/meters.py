@@ -7,7 +7,8 @@ log; statements from MariaDB's user statistics.
 
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from tools.laboratory.bench.environment import PLACEMENT_USER, SCHEDULER_USER, World
 from tools.laboratory.cloud import access_log
@@ -41,6 +42,11 @@ class Used:
     statements: dict[str, dict[str, float]]
     """By sender, scheduler or placement: selects, updates (all writes), others, rows, busy seconds."""
     requests: list[Request] = field(default_factory=list)
+
+    def without_idle(self, cores: Mapping[str, float], seconds: float) -> "Used":
+        """The same without the CPU time that the processes use in any case, in some seconds without requests."""
+        cpu = {name: max(0.0, used - seconds * cores.get(name, 0.0)) for name, used in self.cpu_s.items()}
+        return replace(self, cpu_s=cpu)
 
     def calls(self) -> dict[str, int]:
         """Number of HTTP calls to Placement by kind; `conflicts` are among the writes."""

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tools.laboratory.bench.claim_counters import in_a_hundred
-from tools.laboratory.bench.results import Figure, Measurement, Results, Spread, across, ratio, spread
+from tools.laboratory.bench.message_counters import (
+    DIRECTIONS,
+    HEARTBEAT_MEAN_S,
+    OF_A_SERVER,
+    OTHERS,
+    count_of,
+    expected,
+)
+from tools.laboratory.bench.results import Figure, Measurement, Messages, Results, Round, Spread, across, ratio, spread
 from tools.laboratory.report import Report, Table, rst
 
 STOCK = "stock"
@@ -26,6 +34,11 @@ def calls(kind: str) -> Figure:
 
 def statements(who: str, *kinds: str) -> Figure:
     return lambda one: sum(one.statements_each.get(who, {}).get(kind, 0.0) for kind in kinds)
+
+
+def messages(direction: str, *kinds: str) -> Figure:
+    """Messages of these kinds for each request."""
+    return lambda one: count_of(one.messages.counts, direction, *kinds) / max(1, one.answered)
 
 
 def per_second(one: Measurement) -> float:
@@ -70,6 +83,8 @@ ROWS = (
         lambda one: one.claims.get("late", 0) + one.claims.get("returned", 0),
         compared=False,
     ),
+    Row("messages a request: published", messages("published", *OF_A_SERVER), compared=False),
+    Row("... delivered", messages("delivered", *OF_A_SERVER), compared=False),
     Row("requests answered", lambda one: one.answered, compared=False),
     Row("distinct hosts chosen", lambda one: one.distinct_hosts, compared=False),
     Row("servers on the busiest host", lambda one: one.busiest_host, compared=False),
@@ -164,6 +179,43 @@ def lives(results: Results, hosts: int) -> Table:
     return Table(head, rows, f"{hosts:,} hosts, each life")
 
 
+def messages_of(results: Results, hosts: int) -> Table:
+    """Each kind of message: counted, and by the formula of doc/source/admin/large_clouds.rst."""
+    head = ["", *(f"{part}{direction}" for direction in DIRECTIONS for part in ("", "formula: "))]
+    rows = [row for one in results.rounds if one.hosts == hosts for row in _messages_of_round(one)]
+    return Table(head, rows, f"{hosts:,} hosts, messages of the state channel")
+
+
+def _messages_of_round(one: Round) -> Iterator[list[str]]:
+    name = f"{one.contestant} #{one.repeat}"
+    if one.idle_messages.counts:
+        yield [f"{name}, idle: heartbeats a second", *_rates(one.idle_messages, one, "heartbeat")]
+    for measurement in one.measurements:
+        if measurement.messages.counts:
+            yield from _messages_of_measurement(f"{name}, {people(measurement.callers)}", one, measurement)
+
+
+def _messages_of_measurement(name: str, one: Round, measurement: Measurement) -> Iterator[list[str]]:
+    formula = expected(one.schedulers)
+    for title, kinds in (*((kind, (kind,)) for kind in OF_A_SERVER), ("all of these", OF_A_SERVER)):
+        cells = list[str]()
+        for direction in DIRECTIONS:
+            cells.append(number(messages(direction, *kinds)(measurement)))
+            cells.append(number(sum(formula[direction][kind] for kind in kinds)))
+        yield [f"{name}: {title} a request", *cells]
+    yield [f"{name}: heartbeats a second", *_rates(measurement.messages, one, "heartbeat")]
+    others = [kind for kind in OTHERS if kind != "heartbeat"]
+    counts = [number(count_of(measurement.messages.counts, direction, *others)) for direction in DIRECTIONS]
+    yield [f"{name}: all others, in {measurement.messages.seconds:.0f} s", counts[0], "", counts[1], ""]
+
+
+def _rates(found: Messages, one: Round, kind: str) -> Iterator[str]:
+    """Heartbeats; the formula is that of hosts that do not change."""
+    for direction, copies in zip(DIRECTIONS, (1, one.schedulers), strict=True):
+        yield number(count_of(found.counts, direction, kind) / found.seconds)
+        yield number(copies * one.hosts / HEARTBEAT_MEAN_S)
+
+
 def bursts(results: Results) -> Table:
     """Each burst; `/ write alone`: the time compared with that of the same writes without a scheduler."""
     head = ["", "servers", "requests", "placed", "failed", "not asked", "seconds", "/ write alone", "median s", "p95 s",
@@ -228,3 +280,5 @@ def _details(results: Results) -> Iterator[Table]:
         for callers in sorted({m.callers for one in results.rounds for m in one.measurements}):
             yield table(results, hosts, callers)
         yield lives(results, hosts)
+        if (sent := messages_of(results, hosts)).rows:
+            yield sent

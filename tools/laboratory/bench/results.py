@@ -14,6 +14,15 @@ FORMAT = 1
 
 
 @dataclass
+class Messages:
+    """Messages of the state channel that all schedulers and agents have sent and received in some seconds."""
+
+    seconds: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    """By the names of the counters (`transport.channel`); empty without agents, and in older results."""
+
+
+@dataclass
 class Measurement:
     """A number of callers for some time. `*_each` is per answered request."""
 
@@ -42,6 +51,8 @@ class Measurement:
     load_after: float
     claims: dict[str, int] = field(default_factory=dict)
     """What became of the claims of all schedulers (`claims.COUNTERS`); empty for nova-scheduler."""
+    messages: Messages = field(default_factory=Messages)
+    """Until the builds had ended."""
 
 
 @dataclass
@@ -82,6 +93,10 @@ class Round:
     """From then until it had all data."""
     idle_cpu_share: dict[str, float] = field(default_factory=dict)
     """Cores that each process used without requests."""
+    idle_messages: Messages = field(default_factory=Messages)
+    """In the seconds without requests."""
+    schedulers: int = 1
+    """Scheduler processes."""
     memory_mb: dict[str, int] = field(default_factory=dict)
     agents: dict[str, int] = field(default_factory=dict)
     """Counters of all agents together in this round; see `contest.AGENT_COUNTS`."""
@@ -110,7 +125,12 @@ class Results:
 
 
 def measured(
-    tally: dict[str, Any], used: Used, callers: int, loads: tuple[float, float], claims: dict[str, int]
+    tally: dict[str, Any],
+    used: Used,
+    callers: int,
+    loads: tuple[float, float],
+    claims: dict[str, int],
+    messages: Messages,
 ) -> Measurement:
     """One measurement from the client's counters and the meters."""
     latencies_ms = sorted(1000 * latency for latency in tally["latencies_s"])
@@ -131,7 +151,7 @@ def measured(
         distinct_hosts=len(per_host), busiest_host=max(per_host, default=0),
         alternates_each=round(tally["alternates"] / each, 2),
         load_before=round(loads[0], 1), load_after=round(loads[1], 1),
-        claims=claims,
+        claims=claims, messages=messages,
     )  # fmt: skip
 
 
@@ -207,8 +227,15 @@ def from_json(raw: dict[str, Any]) -> Results:
         raise KeyError(f"format {raw['format']}, wanted {FORMAT}")
     rounds = []
     for one in raw["rounds"]:
-        measurements = [Measurement(**measurement) for measurement in one["measurements"]]
+        measurements = [_measurement(measurement) for measurement in one["measurements"]]
         bursts = [Burst(**burst) for burst in one.get("bursts", ())]
-        parts = {"measurements": measurements, "bursts": bursts, "check": Check(**one["check"])}
+        parts = {
+            "measurements": measurements, "bursts": bursts, "check": Check(**one["check"]),
+            "idle_messages": Messages(**one.get("idle_messages", {})),
+        }  # fmt: skip
         rounds.append(Round(**{**one, **parts}))
     return Results(raw["machine"], raw["plan"], rounds)
+
+
+def _measurement(raw: dict[str, Any]) -> Measurement:
+    return Measurement(**{**raw, "messages": Messages(**raw.get("messages", {}))})

@@ -36,6 +36,11 @@ class Builds:
         self._claims: dict[str, Claim] = {}
         self._building: deque[TakeOver] = deque()
 
+    @property
+    def waiting(self) -> int:
+        """Servers that nova-compute does not count yet."""
+        return len(self._building)
+
     def arrived(self, event: ev.Event) -> None:
         """Store claims until their verdict, and remove released ones."""
         for message in event.messages if isinstance(event, ev.MessagesArrived) else ():
@@ -70,6 +75,11 @@ class Spawns:
     def __init__(self, after_s: float) -> None:
         self._after_s = after_s
         self._at_s: dict[str, float] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Servers whose builds have not ended."""
+        return len(self._at_s)
 
     def begin(self, consumer: str, now: float) -> None:
         """nova-compute counts the server and begins to spawn it."""

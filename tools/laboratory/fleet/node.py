@@ -167,6 +167,11 @@ class SimulatedNode:
         }  # fmt: skip
 
     @property
+    def building(self) -> int:
+        """Servers whose builds have not ended."""
+        return self._spawns.waiting + (self._builds.waiting if self._builds else 0)
+
+    @property
     def overcommitted(self) -> bool:
         """Whether it counts more memory than its capacity."""
         used_mb = {consumer: usage.memory_mb for consumer, usage in self.tracker.servers.items()}

@@ -227,6 +227,7 @@ class Fleet:
         return dict(self.counts) | {
             "dropped": sum(channel.counters["outbox_full"] for channel in self._channels.values()),
             "overcommitted": self.ask(lambda: sum(node.overcommitted for node in self.nodes.values())),
+            "building": self.ask(lambda: sum(node.building for node in self.nodes.values())),
             "memory_mb": own_memory_mb(),
         }  # fmt: skip
 
