@@ -235,6 +235,27 @@ class TestWhatIsTold:
 
         assert listener.next(BuildEnded) == BuildEnded(NODE, "vm-1", True)
 
+    def test_only_the_audit_after_a_build_shows_that_the_host_builds_nothing_any_more(
+        self, tracker: Tracker, listener: Listener
+    ) -> None:
+        def busy() -> list[object]:
+            leaves = (one.leaves for one in listener.of(NodeReported))
+            return [own["stats.io_workload"] for own in leaves if "stats.io_workload" in own]
+
+        # given a server that nova-compute has built
+        built = guest(tracker, "vm-1")
+        with tracker.instance_claim(CONTEXT, built, HOST, {}):
+            pass  # nova-compute builds here
+        tracker.build_succeeded(HOST)
+        listener.next(BuildEnded)
+        assert busy()[-1] == 1
+        # when an audit counts it
+        built.vm_state = vm_states.ACTIVE
+        tracker._update_usage_from_instance(CONTEXT, built, HOST)
+        tracker._update(CONTEXT, tracker.compute_nodes[HOST])
+        # then it is reported: one more increment for the schedulers
+        listener.wait(lambda: busy()[-1] == 0)
+
     def test_a_failed_build_is_published_with_its_reason(self, tracker: Tracker, listener: Listener) -> None:
         aborted, claim = pytest.raises(exception.BuildAbortException), tracker.instance_claim
         with aborted, claim(CONTEXT, guest(tracker, "vm-1"), HOST, {}):
