@@ -181,6 +181,9 @@ class AgentCore:
                 for message in messages:
                     self._cause = cause_of(message)
                     self._handle_message(message, arrived_at_s, now)
+            case ev.CastReturned(message=message):
+                if isinstance(message, BuildResult):
+                    self._effects += self._ends_of_builds.returned(message)
             case ev.ChannelChanged(connected=connected):
                 if connected:
                     self._effects += self.publisher.on_connected(now)

@@ -5,9 +5,19 @@ A ``BuildResult`` has no sequence, so nobody notices that one is lost: with the 
 scheduler that was to record it.  Each is therefore sent again after ``AGAIN_AFTER_S``.  Its number in the epoch shows a
 scheduler that it has recorded it already.  nova-compute tells the end by the hooks of ``tap/hooks.py``.
 
-The scheduler whose claim placed the instance records the end, so it is cast to that one at first, and every second
-time.  The other times it is broadcast, so that another one records it if that scheduler has stopped.  By the second
-time, the others know that.  Where no scheduler is known, each is a broadcast.
+The scheduler whose claim placed the instance records the end, so it is cast to that one.  If that scheduler has
+stopped, another one records the end, which it gets by a broadcast:
+
+- The broker returns what is cast to a process that has ended, or to a machine that has stopped 90 s ago (AMQP
+  heartbeats).  The end is broadcast at once then, and so is each repetition.
+- The first repetition is late enough that the other schedulers know that this one has stopped; they record nothing
+  before.  The queue of a machine that has stopped may still take it, but not the second one.
+- The last repetition is always a broadcast, because a scheduler that hangs may keep its queue.
+
+So an end is recorded although its scheduler has stopped and any one of these messages is lost.  If that scheduler hangs
+and keeps its queue, it is the last message that must not be lost.  A scheduler that lives, or is started again, reads
+from Nova's databases what it was not told (``shared_scheduler/core/awaited_builds.py``).  Where no scheduler is known,
+each message is a broadcast.
 """
 
 from __future__ import annotations
@@ -27,14 +37,18 @@ ENDS_MAX = 256
 
 @dataclass(slots=True)
 class _Kept:
+    """``returned``: the broker has returned it, so its scheduler is not connected."""
+
     result: BuildResult
     ended_s: float
     repeated: int = 0
+    returned: bool = False
 
     def sent_again(self) -> Broadcast | Cast:
         """The next repetition."""
         self.repeated += 1
-        return Broadcast(self.result) if self.repeated % 2 else first_sent(self.result)
+        to_all = self.returned or self.repeated == len(AGAIN_AFTER_S)
+        return Broadcast(self.result) if to_all else first_sent(self.result)
 
     @property
     def due_s(self) -> float:
@@ -62,6 +76,13 @@ class EndsOfBuilds:
         """Send an end for the first time, and keep it."""
         self._kept.append(_Kept(result, now))
         return first_sent(result)
+
+    def returned(self, result: BuildResult) -> list[Broadcast]:
+        """Send to all what the broker has returned."""
+        for kept in self._kept:
+            if kept.result == result:
+                kept.returned = True
+        return [Broadcast(result)]
 
     def due(self, now: float) -> list[Broadcast | Cast]:
         """What to send again now."""

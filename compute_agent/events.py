@@ -149,6 +149,17 @@ class MessagesArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class CastReturned:
+    """The broker has returned a message: the scheduler to which it was cast is not connected."""
+
+    message: Message
+
+    @property
+    def cause(self) -> str:
+        return cause_of(self.message)
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelChanged:
     """The state channel was connected (again) or lost."""
 
@@ -185,6 +196,7 @@ Event = (
     | AllocationsRead
     | ReadFailed
     | MessagesArrived
+    | CastReturned
     | ChannelChanged
     | Tick
     | Stopping

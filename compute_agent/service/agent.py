@@ -26,6 +26,7 @@ from compute_agent.service.notices import NoticeLog
 from compute_agent.service.placement_thread import Answer, PlacementThread
 from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.protocol.messages import (
+    BuildResult,
     Claim,
     Hello,
     Message,
@@ -173,6 +174,11 @@ class Agent:
         for node, own in _by_node(messages).items():
             self.put(ForNode(node, ev.MessagesArrived(tuple(own), arrived_at_s)))
 
+    def returned(self, message: Message) -> None:
+        """Take a message that the broker has returned.  It is dropped when the inbox is full."""
+        if isinstance(message, BuildResult) and self._inbox.qsize() < INBOX_MAX:
+            self.put(ForNode(message.node, ev.CastReturned(message)))
+
     def channel_changed(self, connected: bool) -> None:
         self.put(Do(lambda: self._set_channel(connected)))
 
@@ -238,7 +244,7 @@ class Agent:
         self._placement.start()
         for node, kept in self._state.kept().items():
             self._add_core(node, kept)
-        self._channel.start(self.received, self.channel_changed)
+        self._channel.start(self.received, self.channel_changed, self.returned)
         while self._running:
             self._handle_next()
         self._placement.stop()

@@ -309,8 +309,8 @@ def is_for_agents(message: Message) -> bool:
 
 
 def must_be_heard(message: Message) -> bool:
-    """Whether its sender is told when nobody receives a cast: then the agent is not connected, and will not answer."""
-    return isinstance(message, Claim | Resync)
+    """Whether its sender is told when nobody receives a cast: then the receiver is not connected, and will not act."""
+    return isinstance(message, Claim | Resync | BuildResult)
 
 
 def agent_address(host: str) -> str:

@@ -134,7 +134,7 @@ class SimNode:
             self.kept_groups,
         )
         self._ticking = Ticking(self._agenda, self._deadline_s, lambda: self.feed(ev.Tick()))
-        self._network.join(self.address, False, self._receive, self.newer)
+        self._network.join(self.address, False, self._receive, self.newer, self._returned)
         self._trace.note(self.node, f"agent starts, epoch {self.kept_epoch}")
         self.feed(ev.ChannelChanged(self._network.up))
         if self.compute_up:
@@ -221,6 +221,9 @@ class SimNode:
             self.kill_agent()
             return True
         return False
+
+    def _returned(self, message: Message) -> None:
+        self.feed(ev.CastReturned(message))
 
     def _receive(self, message: Message) -> None:
         if isinstance(message, Claim | Release):

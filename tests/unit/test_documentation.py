@@ -14,7 +14,7 @@ from typing import TypeGuard
 
 import pytest
 
-from compute_agent import agent_settings, conf, ends_of_builds, publisher
+from compute_agent import agent_settings, conf, publisher
 from compute_agent.tap import hooks
 from shared_scheduler.answers import from_records
 from shared_scheduler.cmd import status
@@ -64,6 +64,7 @@ from tests.longer.test_demo_seeds import MORE as MORE_DEMOS
 from tests.longer.test_simulator import MORE as MORE_WORLDS
 from tests.unit.sim.test_demo_seeds import SEEDS as DEMOS
 from tests.unit.sim.test_simulator import SEEDS as WORLDS
+from tools.laboratory.bench import message_counters
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.rst", *sorted((ROOT / "doc" / "source").rglob("*.rst")), *ROOT.glob("CONTRIBUTING.rst")]
@@ -221,12 +222,11 @@ MIB = 1024 * limits.KIB
 #: between two heartbeats of a host that does not change: at most, and in the mean
 QUIET_S = limits.QUIET_INTERVALS * limits.HEARTBEAT_INTERVAL_S
 MEAN_S = QUIET_S * (1 - limits.QUIET_JITTER / 2)
-#: how often the end of a build is sent, and how often of these it is broadcast: the first time of two repetitions
-SENT = 1 + len(ends_of_builds.AGAIN_AFTER_S)
-TO_ALL = ceil(len(ends_of_builds.AGAIN_AFTER_S) / 2)
+#: how often the end of a build is sent, and how often of these it is broadcast while its scheduler lives
+SENT, TO_ALL = message_counters.ENDS_SENT, message_counters.ENDS_BROADCAST
 #: messages that are delivered for each server that is placed: the claim, its verdict and the end of the build to one
-#: program; a heartbeat, two increments and the end of the build to each scheduler
-TO_ONE, TO_EACH = 2 + SENT - TO_ALL, 3 + TO_ALL
+#: program; a heartbeat, three increments and the end of the build to each scheduler
+TO_ONE, TO_EACH = 2 + SENT - TO_ALL, 4 + TO_ALL
 #: with 10,000 hosts, 8 schedulers and 60 servers a second: heartbeats of hosts that do not change, and all messages
 IDLE_PER_S = 10_000 / MEAN_S
 BUSY_PER_S = IDLE_PER_S + 60 * (TO_EACH + (TO_ONE - 1) / 8)
@@ -252,11 +252,12 @@ SENTENCES = {
     ),
     "doc/source/admin/large_clouds.rst": (
         f"every {QUIET_S * (1 - limits.QUIET_JITTER):.1f} to {QUIET_S:.0f} s, {MEAN_S:.1f} s in the mean",
-        f"sent {WORDS[SENT]} times: to the scheduler that placed the server, and every second time to all - {SENT} R - "
-        f"{SENT - TO_ALL} R + {TO_ALL} S R",
+        f"sent {WORDS[SENT]} times: to the scheduler that placed the server, and the last time to all - {SENT} R - "
+        f"{SENT - TO_ALL} R + S R",
         f"Hello of a scheduler, every {OURS.hello_interval_s:g} s",
         f"N / {MEAN_S:.1f} + {TO_EACH} R + {TO_ONE - 1} R / S messages a second",
-        f"a claim costs {5 + SENT} messages that are published and {TO_ONE} + {TO_EACH} S that are delivered",
+        f"a claim costs at most {6 + SENT} messages that are published and {TO_ONE} + {TO_EACH} S that are delivered",
+        f"{4 + SENT} that are published and {TO_ONE} + {TO_EACH - 2} S that are delivered",
         f"within {limits.FLUSH_INTERVAL_S * 1000:.0f} ms are sent together",
         f"a scheduler receives {IDLE_PER_S:.0f} messages a second",
         f"it receives {BUSY_PER_S:.0f}, and the message queue delivers {round(8 * BUSY_PER_S + 60, -2):,.0f}",

@@ -28,6 +28,7 @@ from shared_scheduler.model.providers import Provider
 from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.messages import (
+    BuildResult,
     Claim,
     Heartbeat,
     Hello,
@@ -270,6 +271,15 @@ class TestAgent:
         world.start()
         world.tap()
         assert world.ready().epoch > told.epoch
+
+    def test_the_end_of_a_build_that_its_scheduler_cannot_get_is_broadcast(self, world: World) -> None:
+        # given a server that was placed by a scheduler that has stopped
+        world.tap()
+        end = BuildResult(NODE, world.ready().epoch, "vm-1", True, "", "ssched.scheduler.stopped", 1)
+        # when the broker returns what was cast to it
+        world.agent.returned(end)
+        # then the other schedulers get it
+        assert world.scheduler.wait(lambda one: isinstance(one, BuildResult)) == end
 
     def test_a_clean_stop_leaves(self, world: World) -> None:
         world.tap()

@@ -44,7 +44,7 @@ MACHINE = {
 MESSAGES = Messages(10.0, {
     "sent_claim": 5, "received_claim": 5, "sent_verdict": 5, "received_verdict": 5, "sent_release": 1,
     "received_release": 1, "sent_increment": 8, "received_increment": 16, "sent_buildresult": 16,
-    "received_buildresult": 24, "sent_heartbeat": 30, "received_heartbeat": 60, "sent_hello": 4, "received_hello": 4,
+    "received_buildresult": 20, "sent_heartbeat": 30, "received_heartbeat": 60, "sent_hello": 4, "received_hello": 4,
 })  # fmt: skip
 
 
@@ -247,8 +247,8 @@ def test_the_messages_of_a_request_are_shown_beside_the_formula() -> None:
     named = "shared x2 #1, 8 callers: "
     assert rows[f"{named}claim a request"] == ["1.25", "1", "1.25", "1"]
     assert rows[f"{named}increment a request"] == ["2", "2", "4", "4"]
-    assert rows[f"{named}buildresult a request"] == ["4", "4", "6", "6"]
-    assert rows[f"{named}all of these a request"] == ["8.75", "8", "12.8", "12"]
+    assert rows[f"{named}buildresult a request"] == ["4", "4", "5", "5"]
+    assert rows[f"{named}all of these a request"] == ["8.75", "8", "11.8", "11"]
     # and the heartbeats of 456 hosts, each every 45.6 s
     assert rows[f"{named}heartbeats a second"] == ["3", "10", "6", "20"]
     assert rows[f"{named}all others, in 10 s"] == ["4", "", "4", ""]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
 
 from compute_agent.ends_of_builds import AGAIN_AFTER_S
 from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S, QUIET_INTERVALS, QUIET_JITTER
@@ -23,7 +22,7 @@ DIRECTIONS = {"published": "sent_", "delivered": "received_"}
 HEARTBEAT_MEAN_S = QUIET_INTERVALS * HEARTBEAT_INTERVAL_S * (1 - QUIET_JITTER / 2)
 """Between two heartbeats of a host that does not change."""
 ENDS_SENT = 1 + len(AGAIN_AFTER_S)
-ENDS_BROADCAST = ceil(len(AGAIN_AFTER_S) / 2)
+ENDS_BROADCAST = 1
 
 
 @dataclass(frozen=True)

@@ -143,12 +143,16 @@ class Fleet:
         self.lost[host] += not connected
         self._inbox.put(partial(self._step, host, ev.ChannelChanged(connected)))
 
+    def _returned(self, host: str, message: Message) -> None:
+        self._inbox.put(partial(self._step, host, ev.CastReturned(message)))
+
     # -- the driving thread
 
     def run(self) -> None:
         """Join the channel, then run without end."""
         for host, node in self.nodes.items():
-            self._channels[host].start(partial(self._received, host), partial(self._changed, host))
+            received, changed = partial(self._received, host), partial(self._changed, host)
+            self._channels[host].start(received, changed, partial(self._returned, host))
             self._play(host, node.appear(time.monotonic()))
         while True:
             try:
