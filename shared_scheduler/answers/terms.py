@@ -192,7 +192,6 @@ ATTEMPTS = TermGroup(
     "refused": "The agent refused the claim without a reason code that this release knows; code is what it named.",
     "filter_failed": "A filter of Nova raised an error for this host; the log has it.",
     "no_candidate": "The filters of Nova left none of the allocations that Placement allows on the host.",
-    "no_room_for_all": "The host has room for some of the servers that must be on one host, and another one for all.",
     "unreadable": "The NUMA cells or devices that the host reports cannot be read; the log has the error.",
     "too_many_arrangements": "Nova would need too long to try how the cells of the guest fit on the NUMA cells of the "
                              "host.",
