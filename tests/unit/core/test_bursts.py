@@ -16,6 +16,8 @@ from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in, of_kind
 VCPUS = 4_000
 NEVER_SENT = ev.WriteCode.NEVER_SENT
 WAIT_S = SchedulerSettings().crowded_wait_s
+#: for so long all answers have to say that a burst cannot end
+DOUBT_S = 3.0
 
 
 def servers(count: int) -> list[str]:
@@ -48,6 +50,44 @@ def paced(driver: SchedulerDriver, consumer_s: float) -> None:
     only(ef.Answer, driver.written(write, consumer_s=consumer_s))
 
 
+class Burst:
+    """One request for many servers whose claims are accepted at once; the test answers its writes."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self.began_s = 0.0
+        self.writes: list[ef.WriteAllocation] = []  # without an answer
+        self.written: list[str] = []
+        self.deletes: list[ef.DeleteAllocation] = []
+        self.ends: list[ef.Answer | ef.Fail] = []
+
+    def begin(self, driver: SchedulerDriver, within_s: float) -> None:
+        """Ask for the servers."""
+        self.began_s = driver.now
+        self._take(driver, driver.ask(request(*self.names), within_s=within_s))
+
+    def answer(self, driver: SchedulerDriver, count: int, consumer_s: float) -> None:
+        """Placement has carried out the oldest writes, at this pace."""
+        answered, self.writes = self.writes[:count], self.writes[count:]
+        for write in answered:
+            self.written.append(write.consumer)
+            self._take(driver, driver.written(write, consumer_s=consumer_s))
+
+    def delete_all(self, driver: SchedulerDriver) -> ef.Fail:
+        """Carry out all deletes, of everything that was written; the failure that follows."""
+        assert sorted(delete.consumer for delete in self.deletes) == sorted(self.written)
+        for delete in self.deletes:
+            assert self.ends == []
+            self._take(driver, driver.deleted(delete))
+        return only(ef.Fail, self.ends)
+
+    def _take(self, driver: SchedulerDriver, effects: list[ef.Effect]) -> None:
+        self.deletes += of_kind(ef.DeleteAllocation, effects)
+        self.ends += [one for one in effects if isinstance(one, ef.Answer | ef.Fail)]
+        for claim in claims_in(effects):
+            self.writes.append(only(ef.WriteAllocation, driver.accept(claim)))
+
+
 # -- too many for the time
 
 
@@ -77,6 +117,102 @@ def test_a_pace_of_long_ago_stops_nothing() -> None:
     paced(driver, consumer_s=1.0)
     driver.now += FORECAST_VALID_S + 1.0
     assert claims_in(driver.ask(request(*servers(61 * WRITERS)), within_s=60.0))
+
+
+def test_a_burst_without_a_known_pace_begins_with_few_writes() -> None:
+    driver = large_nodes()
+    claims = claims_in(driver.ask(request(*servers(400)), within_s=60.0))
+    assert len(claims) == 2 * WRITERS
+
+
+def test_a_burst_fails_when_its_first_writes_have_shown_that_it_cannot_end() -> None:
+    # given a burst of 400 servers, and a Placement of which nobody knows that it takes a second for each
+    driver, burst = large_nodes(), Burst(servers(400))
+    burst.begin(driver, within_s=60.0)
+
+    # when its writes are answered, four in a second
+    while not burst.deletes:
+        driver.now += 1.0
+        burst.answer(driver, WRITERS, consumer_s=1.0)
+
+    # then it ends after a few seconds, and everything that was written by then is deleted before the caller is told
+    assert driver.now <= burst.began_s + 5.0
+    burst.answer(driver, len(burst.writes), consumer_s=1.0)
+    fail = burst.delete_all(driver)
+    assert fail.code == ef.FailureCode.NO_TIME
+    assert "needs about 97 s to write 387 more servers, and 54 s are left; 13 were written" in fail.text
+    assert len(burst.written) < 10 * WRITERS
+    driver.idle()
+
+
+def test_a_placement_that_is_slow_only_at_first_stops_no_burst() -> None:
+    """As one that has just started: the first call of each of its processes takes seconds."""
+    # given a burst whose first writes took eight seconds each
+    driver, burst = large_nodes(), Burst(servers(400))
+    burst.begin(driver, within_s=60.0)
+    driver.now += 8.0
+    burst.answer(driver, WRITERS, consumer_s=8.0)
+
+    # when all further ones are as fast as usual
+    pace_s = 8.0
+    while burst.writes:
+        driver.now += 0.02
+        pace_s = (pace_s + 0.02) / 2
+        burst.answer(driver, WRITERS, consumer_s=pace_s)
+
+    # then it is answered
+    assert burst.deletes == [] and len(burst.written) == 400
+    driver.idle()
+
+
+def test_what_others_have_found_before_does_not_stop_a_burst_that_is_fast_itself() -> None:
+    # given a burst, and another request whose call was sent long before and ends now
+    driver, burst = large_nodes(), Burst(servers(400))
+    other = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(request("other", request_id="req-0")))))
+    burst.begin(driver, within_s=60.0)
+    driver.now += 1.0
+    driver.written(other, consumer_s=9.0)
+
+    # when two of its own writes show for three seconds that Placement is well again
+    for pace_s in (4.5, 2.0, 0.4, 0.1, 0.01):
+        driver.now += 0.7
+        burst.answer(driver, 1, consumer_s=pace_s)
+
+    # then it goes on
+    assert burst.deletes == [] and burst.writes
+
+
+def test_a_burst_is_not_stopped_by_a_doubt_that_is_over() -> None:
+    # given a burst that seemed too large for a moment, and again some time later
+    driver, burst = large_nodes(), Burst(servers(400))
+    burst.begin(driver, within_s=60.0)
+    for pace_s in (1.0, 0.01, 1.0):
+        driver.now += DOUBT_S - 0.5
+        burst.answer(driver, 1, consumer_s=pace_s)
+    assert burst.deletes == []
+
+
+def test_a_burst_does_not_wait_for_certainty_while_the_time_to_take_it_back_runs_out() -> None:
+    # given a burst of which each server takes nine seconds, and a minute
+    driver, burst = large_nodes(), Burst(servers(400))
+    burst.begin(driver, within_s=60.0)
+
+    # when the first one is written, and all eight that were claimed can just be taken back
+    driver.now += 9.0
+    burst.answer(driver, 1, consumer_s=9.0)
+
+    # then nothing more is claimed
+    assert [delete.consumer for delete in burst.deletes] == ["server-0"]
+
+
+def test_a_request_that_can_end_is_written_however_slow_placement_is() -> None:
+    driver, burst = large_nodes(), Burst(servers(20))
+    burst.begin(driver, within_s=60.0)
+    while burst.writes:
+        driver.now += 9.0
+        burst.answer(driver, WRITERS, consumer_s=9.0)
+    assert burst.deletes == [] and len(burst.written) == 20
+    driver.idle()
 
 
 def test_a_request_that_writes_nothing_needs_no_time() -> None:

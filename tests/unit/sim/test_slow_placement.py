@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared_scheduler.core.effects import Answer, Fail
-from shared_scheduler.core.write_pace import WRITERS
+from shared_scheduler.core.effects import Answer, Fail, FailureCode
+from shared_scheduler.core.write_pace import FORECAST_VALID_S, WRITERS
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.rest import heal
@@ -102,6 +102,45 @@ def assert_a_burst_leaves_nothing_behind(count: int) -> None:
     heal(world)
     assert world.placement.consumers.keys().isdisjoint(asked.request.instance_uuids)
     assert world.checkers.violations == []
+
+
+def test_a_burst_that_a_slow_placement_cannot_write_fails_early_and_is_gone_before_the_answer() -> None:
+    # given a Placement that takes a second for each server, and nobody who knows that: nothing was written for long
+    world = crowded_world(7, rate_per_s=0.0001)
+    world.run(FORECAST_VALID_S)
+    world.slow_placement(SLOW_S)
+
+    # when 400 servers are asked for in a minute, in which it writes 240
+    asked = ask_for(world, 400, patience_s=60.0)
+    while asked.outcome is None and world.now < asked.deadline_s + 1.0:
+        world.run(0.1)
+
+    # then the request fails before its time is over, for this reason
+    assert isinstance(asked.outcome, Fail)
+    assert asked.outcome.code == FailureCode.NO_TIME
+    assert asked.ended_s - asked.asked_s < 45.0
+
+    # and nothing of it stands when the caller is told
+    assert world.placement.consumers.keys().isdisjoint(asked.request.instance_uuids)
+    heal(world)
+    assert world.checkers.violations == []
+
+
+def test_a_burst_is_placed_when_placement_is_slow_only_at_first() -> None:
+    # given a Placement whose first calls take four seconds
+    world = crowded_world(8, rate_per_s=0.0001)
+    world.run(FORECAST_VALID_S)
+    world.slow_placement(0.0, call_s=4.0)
+
+    # when 400 servers are asked for, and it is well soon after
+    asked = ask_for(world, 400, patience_s=PATIENCE_S)
+    world.run(0.5)
+    world.slow_placement(0.02)
+    while asked.outcome is None and world.now < asked.deadline_s:
+        world.run(0.1)
+
+    # then all of them are placed
+    assert isinstance(asked.outcome, Answer)
 
 
 @pytest.mark.long
