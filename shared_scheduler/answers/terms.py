@@ -206,7 +206,8 @@ FAILURES = TermGroup("Result of a request", "why and records; the log.", {
     "draining": "The scheduler is stopping and takes no new requests.",
     "placement_unreachable": "Placement did not answer, was not reached, or refused the credentials.",
     "overloaded": "More than requests_max requests are under way, or Placement does not keep up with the writes.",
-    "no_time": "Placement cannot write so many servers before the time of the request is over; nothing was tried.",
+    "no_time": "Placement cannot write so many servers before the time of the request is over; what was written until "
+               "that was known is deleted.",
     "bad_request": "The request cannot be decided; the text says why.",
     "group_unsettled": "Where the other members of the server group, or the servers of the label, are could not be "
                        "read, or they were placed elsewhere again and again.",

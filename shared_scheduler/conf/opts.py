@@ -184,8 +184,9 @@ agent of the host or Placement refuses it. nova-conductor does not see the attem
 A request that is not answered this long after its arrival fails. The scheduler releases what the request
 holds and answers nova-conductor. At most two seconds less than ``[DEFAULT] long_rpc_timeout`` are used. A
 request for many servers must be written to Placement within this time: Placement needs about 10 ms for each
-server. If it cannot end in time, it fails at once with the reason ``no_time``. Increase the value if users
-create more than a thousand servers with one request, or if Placement is slow.
+server. If it cannot end in time, it fails with the reason ``no_time``: when it arrives if Placement was
+written to in the last 30 seconds, otherwise some seconds after its first writes, which are deleted. Increase
+the value if users create more than a thousand servers with one request, or if Placement is slow.
 """),
     ),
     cfg.IntOpt(

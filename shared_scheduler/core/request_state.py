@@ -330,6 +330,8 @@ class RequestState:
     alternates: AlternatesSearch | None = None
     check: GroupCheckState = field(default_factory=GroupCheckState)
     failure: tuple[FailureCode, str] | None = None
+    #: since when all answers to its writes say that Placement cannot write the rest in time
+    doubted_s: float | None = None
     #: ids of what is assumed in the table until the request ends, because nothing is claimed for it
     assumed: list[str] = field(default_factory=list)
 
@@ -396,6 +398,10 @@ class RequestState:
     def all_in(self, *states: InstanceState) -> bool:
         """Whether every instance is in one of ``states``."""
         return all(instance.state in states for instance in self.instances)
+
+    def count_in(self, state: InstanceState) -> int:
+        """The number of instances in this state."""
+        return sum(instance.state == state for instance in self.instances)
 
     @property
     def prefers_hosts(self) -> bool:

@@ -13,6 +13,8 @@ phase       event                                           next        action
 (none)      arrives, too many for Placement's pace          -           Fail
 (none)      arrives                                         PLACING     decide each instance in turn
 PLACING     many claims wait for their write                PLACING     decide the next instance after a write
+PLACING     all writes of ``DOUBT_S`` tell that the rest    FAILING     cancel every claim
+            is too many for Placement's pace
 PLACING     best host found, root-only                      PLACING     begin its claim
 PLACING     best host found, not root-only                  PLACING     AskCandidates; later instances wait
 PLACING     candidates answered                             PLACING     verify; begin a claim, or next host
@@ -119,6 +121,7 @@ from shared_scheduler.core.request_state import (
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.step import Fact, Step, Timers
+from shared_scheduler.core.write_pace import DOUBT_S
 from shared_scheduler.decision.pipeline import OncePerRequestFilters
 from shared_scheduler.protocol.limits import TOPOLOGY_MAX_CHARS
 from shared_scheduler.protocol.messages import Reason, RefusalCode
@@ -315,12 +318,16 @@ class Requests:
         released."""
         if now >= state.deadline_s:
             return FailureCode.TIMED_OUT, "its time was over before it could be decided"
-        count, left_s = len(state.instances), state.deadline_s - self._cleanup_s(state) - now
+        count, left_s = len(state.instances), self._left_s(state, now)
         needed_s = 0.0 if state.request.dry_run else self._claims.forecast.needed_s(count, now)
         if needed_s <= left_s:
             return None
         text = f"Placement needs about {needed_s:.0f} s to write {count} servers, and {left_s:.0f} s are left"
         return FailureCode.NO_TIME, text
+
+    def _left_s(self, state: RequestState, now: float) -> float:
+        """Seconds until the claims of the request have to be released."""
+        return state.deadline_s - self._cleanup_s(state) - now
 
     def _cleanup_s(self, state: RequestState) -> float:
         """A request with little time cleans up in the second half of it."""
@@ -535,7 +542,30 @@ class Requests:
         instance.state, instance.not_tried = InstanceState.WRITTEN, None
         state.journal.claim_went(claim, WRITTEN)
         self._quarantine.claim_went_well(claim.intent.node)
-        self._advance(step, state)
+        if state.phase == RequestPhase.PLACING and (failure := self._cannot_end(state, step.now)) is not None:
+            self._fail(step, state, *failure)
+        else:
+            self._advance(step, state)
+
+    def _cannot_end(self, state: RequestState, now: float) -> tuple[FailureCode, str] | None:
+        """Whether the answers to its writes have shown that Placement cannot write the rest in time."""
+        written = state.count_in(InstanceState.WRITTEN)
+        left = len(state.instances) - written
+        needed_s, left_s = self._claims.forecast.needed_s(left, now), self._left_s(state, now)
+        if needed_s <= left_s:
+            state.doubted_s = None
+            return None
+        state.doubted_s = now if state.doubted_s is None else state.doubted_s
+        if now < state.doubted_s + DOUBT_S and not self._must_be_taken_back(state, written, now):
+            return None
+        text = f"Placement needs about {needed_s:.0f} s to write {left} more servers, and {left_s:.0f} s are left"
+        return FailureCode.NO_TIME, f"{text}; {written} were written"
+
+    def _must_be_taken_back(self, state: RequestState, written: int, now: float) -> bool:
+        """Whether what is written can be taken back in time now, and not any more after a wait."""
+        claimed = state.count_in(InstanceState.CLAIMING)
+        spare_s = self._left_s(state, now) - self._claims.forecast.taken_back_s(written, claimed, now)
+        return 0.0 <= spare_s < DOUBT_S
 
     def agent_late(self, step: Step, claim: OpenClaim) -> None:
         """Claim another host for an instance whose agent is late; without another host, wait for the agent.
@@ -586,7 +616,7 @@ class Requests:
         if not is_not_tried(claim, ending):
             return False
         again_s = step.now + self._settings.crowded_wait_s
-        has_time = again_s < state.deadline_s - self._cleanup_s(state)
+        has_time = self._left_s(state, again_s) > 0.0
         has_attempts = instance.attempts < self._settings.attempts_max
         is_crowded = len(self._under_way) > self._settings.requests_max * PATIENT_PART
         if state.phase != RequestPhase.PLACING or is_crowded or not (has_time and has_attempts):

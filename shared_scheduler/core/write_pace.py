@@ -15,10 +15,15 @@ almost until its deadline, so it is late, so it has to be deleted, and the delet
 * Deletes have a writer of their own, and others only take one while no write can be sent.
 
 A request for many servers that cannot be written before its deadline fails when it arrives (``BurstForecast``),
-because it would only take the time of other requests, and of the deletes that follow.  A call with a few consumers
-does not show what a full batch takes, only that it takes at least as long as this call.  The forecast assumes that, so
-it refuses no request that Placement could write in time.  A call that was sent while Placement was slow ends long after
-others show that it is well; it says nothing then.
+because it would only take the time of other requests, and of the deletes that follow.  If no pace is known then, few
+of its servers are claimed until its own first writes show one.  It fails when all answers of ``DOUBT_S`` have said
+that it cannot end.  A single answer says little: the first calls of a Placement that has just started take seconds,
+and the pace still contains calls of before.  The wait is left out if what is written could not be taken back in time
+after it.  All this holds also if Placement becomes slow while a request is written.
+
+A call with a few consumers does not show what a full batch takes, only that it takes at least as long as this call.
+The forecast assumes that, so it refuses no request that Placement could write in time.  A call that was sent while
+Placement was slow ends long after others show that it is well; it says nothing then.
 
 All bounds of the queue of writes are here.
 """
@@ -42,6 +47,13 @@ OVERLOADED_AFTER_S = 3.0
 #: which is half of ``write_timeout_s``.  The maximum fills the batches of all writers twice.
 UNWRITTEN_MAX = 2 * WRITERS * MAX_BATCH
 UNWRITTEN_S = 5.0
+#: The same, before a pace is known.  Two for each writer show one, and keep all writers busy until then.
+UNPACED_MAX = 2 * WRITERS
+#: A request fails when every answer to its writes has said for this time that it cannot end: long enough for batches to
+#: grow, and for the pace to forget the calls of before.
+DOUBT_S = 3.0
+#: Calls of one delete: the consumer is read first.
+DELETE_CALLS = 2
 #: A pace that was measured longer ago says nothing: a request for many servers is then tried.
 FORECAST_VALID_S = 30.0
 #: Weight of the newest measurement.  Four or five calls of a Placement that is well again are enough.
@@ -115,11 +127,17 @@ class BurstForecast:
         """
         return consumers * self._pace_s(now) / WRITERS
 
+    def taken_back_s(self, written: int, claimed: int, now: float) -> float:
+        """Seconds until nothing is left of a request with so many servers that are written, and claims whose writes are
+        still carried out, if it fails now."""
+        deletes_s = (written + claimed) * DELETE_CALLS * self._pace_s(now) / (WRITERS + DELETERS)
+        return self.needed_s(claimed, now) + deletes_s
+
     def unwritten_max(self, now: float) -> int:
-        """How many claims of one request may wait for their write; one batch of each writer if no pace was heard."""
+        """How many claims of one request may wait for their write."""
         pace_s = self._pace_s(now)
         if not pace_s:
-            return WRITERS * MAX_BATCH
+            return UNPACED_MAX
         return max(WRITERS, min(UNWRITTEN_MAX, int(UNWRITTEN_S * WRITERS / pace_s)))
 
     def _pace_s(self, now: float) -> float:

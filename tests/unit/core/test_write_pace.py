@@ -9,8 +9,10 @@ from hypothesis import given
 
 from shared_scheduler.core.write_pace import (
     CALL_S,
+    DELETERS,
     FORECAST_VALID_S,
     MAX_BATCH,
+    UNPACED_MAX,
     UNWRITTEN_MAX,
     WRITERS,
     BurstForecast,
@@ -104,6 +106,14 @@ def test_a_burst_needs_its_share_of_all_writers() -> None:
     assert forecast.needed_s(80, 11.0) == 80 * 0.5 / WRITERS
 
 
+def test_what_a_burst_leaves_is_written_to_its_end_and_deleted_by_two_calls_each() -> None:
+    forecast = BurstForecast()
+    assert forecast.taken_back_s(8, 4, 10.0) == 0.0
+    forecast.heard(0.5, 10.0)
+    expected_s = 4 * 0.5 / WRITERS + 12 * 2 * 0.5 / (WRITERS + DELETERS)
+    assert forecast.taken_back_s(8, 4, 10.0) == pytest.approx(expected_s)
+
+
 def test_an_answer_without_a_pace_and_an_old_pace_change_nothing() -> None:
     forecast = BurstForecast()
     assert forecast.needed_s(1_000, 10.0) == 0.0
@@ -141,7 +151,7 @@ def test_a_full_batch_is_never_slower_than_the_calls_that_were_measured(
 
 def test_no_more_claims_wait_than_are_written_in_half_of_their_time() -> None:
     forecast = BurstForecast()
-    assert forecast.unwritten_max(10.0) == WRITERS * MAX_BATCH
+    assert forecast.unwritten_max(10.0) == UNPACED_MAX
     for consumer_s, expected in ((0.01, UNWRITTEN_MAX), (1.0, 5 * WRITERS), (100.0, WRITERS)):
         forecast.heard(consumer_s, 10.0)
         assert forecast.unwritten_max(10.0) == expected
