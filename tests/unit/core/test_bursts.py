@@ -190,6 +190,29 @@ def test_a_burst_is_not_stopped_by_a_doubt_that_is_over() -> None:
     assert burst.deletes == []
 
 
+def test_a_burst_of_which_much_is_written_outlasts_a_placement_that_is_slow_for_a_while() -> None:
+    # given a burst of 1,000 servers, of which 400 are written in two seconds
+    driver, burst = large_nodes(), Burst(servers(1_000))
+    burst.begin(driver, within_s=60.0)
+    while len(burst.written) < 400:
+        driver.now += 0.02
+        burst.answer(driver, WRITERS, consumer_s=0.02)
+
+    # when Placement takes a second for each server, for six seconds
+    for _ in range(6):
+        driver.now += 1.0
+        burst.answer(driver, WRITERS, consumer_s=1.0)
+
+    # then it goes on, because at the pace that it has had so far it ends in time
+    assert burst.deletes == [] and burst.writes
+
+    # and it ends when Placement stays slow
+    while not burst.deletes:
+        driver.now += 1.0
+        burst.answer(driver, WRITERS, consumer_s=1.0)
+    assert driver.now < burst.began_s + 40.0
+
+
 @pytest.mark.parametrize(("takes_s", "deleted"), [(9.0, []), (9.5, ["server-0"]), (10.0, [])])
 def test_a_burst_does_not_wait_for_certainty_while_the_time_to_take_it_back_runs_out(
     takes_s: float, deleted: list[str]
