@@ -548,10 +548,12 @@ class Requests:
             self._advance(step, state)
 
     def _cannot_end(self, state: RequestState, now: float) -> tuple[FailureCode, str] | None:
-        """Whether the answers to its writes have shown that Placement cannot write the rest in time."""
+        """Whether the answers to its writes have shown that Placement cannot write the rest in time: neither at the
+        pace of the last writes, nor at that which the request has had so far."""
         written = state.count_in(InstanceState.WRITTEN)
-        left = len(state.instances) - written
-        needed_s, left_s = self._claims.forecast.needed_s(left, now), self._left_s(state, now)
+        left, left_s = len(state.instances) - written, self._left_s(state, now)
+        as_before_s = left * (now - state.arrived_s) / written
+        needed_s = min(self._claims.forecast.needed_s(left, now), as_before_s)
         if needed_s <= left_s:
             state.doubted_s = None
             return None

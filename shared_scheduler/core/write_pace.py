@@ -19,7 +19,8 @@ because it would only take the time of other requests, and of the deletes that f
 of its servers are claimed until its own first writes show one.  It fails when all answers of ``DOUBT_S`` have said
 that it cannot end.  A single answer says little: the first calls of a Placement that has just started take seconds,
 and the pace still contains calls of before.  The wait is left out if what is written could not be taken back in time
-after it.  All this holds also if Placement becomes slow while a request is written.
+after it.  All this holds also if Placement becomes slow while a request is written; then, however, it fails only if it
+cannot end at the pace that it has had since it arrived either, because Placement may be slow for some seconds only.
 
 A call with a few consumers does not show what a full batch takes, only that it takes at least as long as this call.
 The forecast assumes that, so it refuses no request that Placement could write in time.  A call that was sent while
