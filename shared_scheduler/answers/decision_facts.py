@@ -25,9 +25,16 @@ def limits(asked: Any) -> Iterator[str]:
         "hints": ", ".join(hints), "not": ", ".join(asked.get("ignore_hosts") or ()),
         "only": ", ".join([*(asked.get("force_hosts") or ()), *(asked.get("force_nodes") or ())]),
         "traits": ", ".join(sorted(required - {OF_EVERY_REQUEST})),
+        "spread": "; ".join(map(_spread, asked.get("spread") or ())), "without its image:": asked.get("image_unread"),
         "to": (asked.get("destination") or {}).get("host"),
     }  # fmt: skip
     return (f"{name} {text}" for name, text in texts.items() if text)
+
+
+def _spread(constraint: Any) -> str:
+    """A constraint of spreading, and where the request had it."""
+    source = f" ({constraint['source']})" if constraint.get("source") else ""
+    return f"over {constraint['key']} with max_skew {constraint['max_skew']}, {constraint['mode']}{source}"
 
 
 def took(record: Record) -> Iterator[str]:

@@ -211,6 +211,8 @@ FAILURES = TermGroup("Result of a request", "why and records; the log.", {
     "bad_request": "The request cannot be decided; the text says why.",
     "group_unsettled": "Where the other members of the server group, or the servers of the label, are could not be "
                        "read, or they were placed elsewhere again and again.",
+    "image_unread": "The properties of the image that ask for spreading could not be read in time, and "
+                    "spread_image_properties is required; the text has the reason.",
 })  # fmt: skip
 
 SOURCES = TermGroup("Facts that compare reads", "compare: the word after the node in a line of differences.", {

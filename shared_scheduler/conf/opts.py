@@ -13,6 +13,7 @@ from oslo_config import cfg, types
 from shared_scheduler.conf.mode import Mode
 from shared_scheduler.daemon.telemetry_address import TELEMETRY
 from shared_scheduler.decision.alternate_count import ALTERNATES_MAX
+from shared_scheduler.decision.decision_settings import SpreadImages
 from shared_scheduler.transport.key_options import SIGNING
 
 
@@ -137,8 +138,30 @@ only if all hosts are checked. A check takes about 0.1 ms per host, with NUMA ab
         mutable=True,
         help=_text("""
 Keys in the metadata of host aggregates over whose values servers may be spread, for example ``rack, room,
-availability_zone``. The extra spec or scheduler hint ``shared_scheduler:spread`` of a server names one of these keys.
-Empty: spreading is disabled, and the extra spec and the hint are ignored.
+availability_zone``. The extra spec or scheduler hint ``shared_scheduler:spread`` of a server names one of these keys;
+``spread_image_properties`` allows properties of its image too. Empty: spreading is disabled, and all of these are
+ignored.
+"""),
+    ),
+    cfg.StrOpt(
+        "spread_image_properties",
+        default=SpreadImages.IGNORED.value,
+        choices=[
+            (SpreadImages.IGNORED.value, "Only flavors and scheduler hints ask for spreading; nothing is read."),
+            (SpreadImages.REQUIRED.value, "The request fails with the reason ``image_unread``."),
+            (
+                SpreadImages.IF_READABLE.value,
+                "The request goes on with its flavor and hints only, without the "
+                "constraints of its image, also hard ones; the log has a warning, and the record the reason.",
+            ),
+        ],
+        mutable=True,
+        help=_text("""
+Whether the properties ``shared_scheduler:spread`` and ``shared_scheduler:label`` of an image, which may also be named
+``shared_scheduler_spread`` and ``shared_scheduler_label``, ask for spreading as the extra specs of a flavor do, and
+what happens if they cannot be read. Users set the properties of their own images. Nova sends a scheduler only the
+properties that it knows, so each request reads the API database once, and the database of its cell if the server is
+there already. Without effect if ``spread_keys`` is empty.
 """),
     ),
     cfg.FloatOpt(

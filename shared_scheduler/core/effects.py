@@ -148,7 +148,8 @@ class AskGroup(OfRequest):
 
     The members are read from Nova's API database first, and then, one by one, their allocations from Placement.
     Deleted servers and those in cell 0, whose request has failed, are no members.  Those in ``known`` are left out.
-    With a ``label``, the members are the servers of the project that have it.
+    With a ``label``, the members are the servers of the project that have it; ``images``: also by a property of their
+    image.
 
     After the allocations, the databases of these ``cells`` are read for the hosts of the members: while a server
     leaves a host, its allocations there are in the name of its migration.  ``leaving``: so are, in whatever
@@ -164,6 +165,7 @@ class AskGroup(OfRequest):
     label: str = ""
     cells: frozenset[str] = frozenset()
     leaving: bool = False
+    images: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +254,7 @@ class FailureCode(StrEnum):
     BAD_REQUEST = "bad_request"
     NO_TIME = "no_time"  # Placement cannot write so many servers before the deadline
     GROUP_UNSETTLED = "group_unsettled"
+    IMAGE_UNREAD = "image_unread"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from shared_scheduler.core.known_groups import claim_group, with_known_members
 from shared_scheduler.core.request_state import NO_VERDICT, InstancePlacement, InstanceState, RequestState
 from shared_scheduler.core.verdict_limit import FIRST_S
 from shared_scheduler.decision.alternate_count import with_alternates
-from shared_scheduler.decision.errors import DecisionError
+from shared_scheduler.decision.errors import DecisionError, ImageUnreadError
 from shared_scheduler.decision.host_restrictions import skips_filters
 from shared_scheduler.decision.pipeline import SOFT, Decider, Decision
 from shared_scheduler.decision.request import Request
@@ -204,9 +204,12 @@ class Planner:
         self._judged_max = judged_per_step_max
 
     def read_texts(self, state: RequestState) -> tuple[FailureCode, str] | None:
-        """Read what the request asks of spreading and alternates; returns why it is malformed."""
+        """Read what the request asks of spreading and alternates; returns why it is malformed or unread."""
         try:
-            state.request = with_alternates(with_spreading(state.request, self._decider.spread_keys))
+            decider = self._decider
+            state.request = with_alternates(with_spreading(state.request, decider.spread_keys, decider.spread_images))
+        except ImageUnreadError as error:
+            return FailureCode.IMAGE_UNREAD, str(error)
         except DecisionError as error:
             return FailureCode.BAD_REQUEST, str(error)
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from typing import Any
 
 #: Nova's default filters (``enabled_filters``)
@@ -37,6 +38,14 @@ DEFAULT_WEIGHERS = (
     "IoOpsWeigher",
     "HypervisorVersionWeigher",
 )
+
+
+class SpreadImages(StrEnum):
+    """Whether properties of an image ask for spreading, and what happens if they cannot be read."""
+
+    IGNORED = "ignored"
+    REQUIRED = "required"  # the request fails
+    IF_READABLE = "if_readable"  # the request goes on without them
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,8 @@ class DecisionSettings:
     #: The keys in the metadata of aggregates over which servers may be spread; empty: spreading is disabled
     #: (``spread_request.py``).
     spread_keys: tuple[str, ...] = ()
+    #: Whether properties of images may ask for spreading too
+    spread_images: SpreadImages = SpreadImages.IGNORED
     #: The multiplier of soft constraints of spreading
     spread_weight_multiplier: float = 2.0
 

@@ -8,6 +8,10 @@ class DecisionError(ValueError):
     """The request cannot be decided on any host; the caller gets this text."""
 
 
+class ImageUnreadError(DecisionError):
+    """A part of the request could not be read, without which it must not be decided."""
+
+
 class UnknownFilterError(ValueError):
     """An enabled filter is neither native nor found by Nova's loader; the text names it."""
 

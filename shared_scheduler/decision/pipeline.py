@@ -21,7 +21,7 @@ import numpy as np
 
 from shared_scheduler.decision.candidates import placement_stages
 from shared_scheduler.decision.context import DecisionContext, ForeignFilter, ForeignWeigher, Stage
-from shared_scheduler.decision.decision_settings import DecisionSettings
+from shared_scheduler.decision.decision_settings import DecisionSettings, SpreadImages
 from shared_scheduler.decision.errors import UnknownFilterError, UnknownWeigherError
 from shared_scheduler.decision.filtering import FilterRun, run_stages
 from shared_scheduler.decision.filtering import OncePerRequestFilters as OncePerRequestFilters
@@ -150,6 +150,11 @@ class Decider:
     def spread_keys(self) -> tuple[str, ...]:
         """The keys over which servers may be spread."""
         return self._settings.spread_keys
+
+    @property
+    def spread_images(self) -> SpreadImages:
+        """Whether properties of images may ask for spreading."""
+        return self._settings.spread_images
 
     @property
     def weighers(self) -> Sequence[Weigher]:

@@ -122,6 +122,7 @@ def asked_of(request: Request) -> dict[str, Any]:
         "image_properties": {key: str(value) for key, value in request.image_properties.items()},
         "group": None if request.group is None else [request.group.uuid, request.group.policy],
         "spread": [asdict(constraint) for constraint in request.spread],
+        "image_unread": request.image_unread,
         "availability_zone": request.availability_zone,
         "destination": None if request.destination is None else asdict(request.destination),
         "ignore_hosts": sorted(request.ignore_hosts),

@@ -46,6 +46,8 @@ class SpreadConstraint:
     key: str
     max_skew: int = 1
     mode: SpreadMode = SpreadMode.HARD
+    #: where the request has it, for example ``image``; it does not distinguish two constraints
+    source: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,11 @@ class Request:
     hints: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     image_id: str = ""
     image_properties: Mapping[str, Any] = field(default_factory=dict)
+    #: the properties of the image that ask for spreading (``spread_request.IMAGE_PROPERTIES``); Nova's RequestSpec has
+    #: only the properties that Nova knows, so the edge reads them
+    image_spread: Mapping[str, str] = field(default_factory=dict)
+    #: why these could not be read; empty: they were read, or are not wanted
+    image_unread: str = ""
     group: Group | None = None
     #: over which domains the servers of the group are spread; set by ``spread_request.with_spreading``
     spread: tuple[SpreadConstraint, ...] = ()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a request asks of spreading: parsed and checked here only.
 
-Two texts may stand in the extra specs of a flavor and in scheduler hints::
+Two texts may stand in the extra specs of a flavor, in scheduler hints and in the properties of an image::
 
     shared_scheduler:spread = key=rack,max_skew=1,mode=hard
     shared_scheduler:label = web
@@ -22,9 +22,15 @@ same project with the same label are counted (``labelSelector``).  A label is ha
 policy, whose uuid follows from the project and the label.  A server is in one group, so a label has no effect on a
 server in a server group.
 
-The constraints of both sources apply together.  Properties of an image are no source, because Nova gives a scheduler
-only the properties that it knows itself.  ``spread_keys`` lists the keys that may be used; if it is empty,
-spreading is disabled and the texts are ignored.
+``spread_keys`` lists the keys that may be used; if it is empty, spreading is disabled and the texts are ignored.
+
+The constraints of all sources apply together.  As in Nova, the flavor is the operator's, and an image must not change
+what it says: if both have constraints over one key, these must be equal, as for ``hw:cpu_thread_policy`` (Nova's
+``FlavorImageConflict``).  Hints only add constraints.  A server has one label, so labels must be equal in all sources.
+
+Nova gives a scheduler only the properties of an image that it knows itself, so the edge reads these from Nova's
+databases (``sync/image_reads.py``), if ``spread_image_properties`` says so.  As for Nova's own properties, the name may
+have ``_`` for ``:``.
 """
 
 from __future__ import annotations
@@ -35,16 +41,23 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from uuid import UUID, uuid5
 
-from shared_scheduler.decision.errors import DecisionError
+from shared_scheduler.decision.decision_settings import SpreadImages
+from shared_scheduler.decision.errors import DecisionError, ImageUnreadError
 from shared_scheduler.decision.request import LABEL_POLICY, Group, Request, SpreadConstraint, SpreadMode
 
 SPREAD = "shared_scheduler:spread"
 LABEL = "shared_scheduler:label"
 
+#: how a property of an image may be named
+FORMS = {name: (name, name.replace(":", "_")) for name in (SPREAD, LABEL)}
+IMAGE_PROPERTIES = tuple(chain(*FORMS.values()))
+
 #: constraints of one request, after equal ones are merged
 CONSTRAINTS_MAX = 4
 #: the longest text of one source; four constraints with the longest keys fit
 TEXT_MAX_CHARS = 2048
+#: Nova cuts a property of an image after 255 bytes, and before a character that begins there.
+IMAGE_TEXT_MAX_BYTES = 251
 #: more servers than Placement can count on one provider cannot differ
 MAX_SKEW_MAX = 1_000_000
 #: as a label's value in Kubernetes
@@ -53,6 +66,8 @@ LABEL_FORM = re.compile(r"[A-Za-z0-9._-]{1,63}")
 LABELS = UUID("5b2f3a4e-0f5d-4c50-9c39-6f6d2a1f6b7e")
 
 
+#: the places of a request
+FLAVOR, IMAGE, HINTS = "flavor", "image", "scheduler hints"
 #: the fields of a constraint
 KEY, MAX_SKEW, MODE = FIELDS = ("key", "max_skew", "mode")
 MODES = tuple(mode.value for mode in SpreadMode)
@@ -66,15 +81,18 @@ class TextPlace:
     texts: Mapping[str, tuple[str, ...]]
 
 
-def with_spreading(request: Request, keys: tuple[str, ...]) -> Request:
+def with_spreading(request: Request, keys: tuple[str, ...], images: SpreadImages = SpreadImages.IGNORED) -> Request:
     """The request with its constraints and, if it is in no server group, with its label as a group.
 
     ``keys``: the keys that the operator allows.
 
+    :raises ImageUnreadError: when the properties of the image are required and could not be read
     :raises DecisionError: when a text is malformed, names another key, or has nothing to count
     """
     if not keys or request.is_rebuild:
         return request
+    if request.image_unread and images == SpreadImages.REQUIRED:
+        raise ImageUnreadError(f"whether the image has {SPREAD} or {LABEL} could not be read: {request.image_unread}")
     sources = _sources(request)
     constraints, label = constraints_of(sources, keys), label_of(sources)
     group = request.group
@@ -83,23 +101,26 @@ def with_spreading(request: Request, keys: tuple[str, ...]) -> Request:
     if constraints and (group is None or not group.uuid):
         raise DecisionError(
             f"{SPREAD} counts the members of a server group, or servers with the same {LABEL}: "
-            f"put the server into a server group, or give it {LABEL}"
+            f"put the server into a server group, or give it {LABEL}{_unread(request)}"
         )
     return replace(request, group=group, spread=constraints, label=label if _is_label(group) else "")
 
 
 def constraints_of(sources: Iterable[TextPlace], keys: tuple[str, ...]) -> tuple[SpreadConstraint, ...]:
-    """The constraints of all sources, without duplicates.
+    """The constraints of all sources, without duplicates; ``source`` names where each one is.
 
-    :raises DecisionError: when one is malformed or names a key that is not in ``keys``, or there are too many
+    :raises DecisionError: when one is malformed or names a key that is not in ``keys``, if there are too many, or when
+        those of the flavor and the image differ
     """
-    found: dict[SpreadConstraint, None] = {}
-    for source in sources:
-        for text in source.texts.get(SPREAD, ()):
-            found |= dict.fromkeys(_parsed(f"{SPREAD} of the {source.name}", text, keys))
+    given = {source.name: _constraints_in(source, keys) for source in sources}
+    _check_agreement(given.get(FLAVOR, ()), given.get(IMAGE, ()))
+    found: dict[SpreadConstraint, list[str]] = {}
+    for name, constraints in given.items():
+        for one in constraints:
+            found.setdefault(one, []).append(name)
     if len(found) > CONSTRAINTS_MAX:
         raise DecisionError(f"{SPREAD} has {len(found)} constraints, but at most {CONSTRAINTS_MAX} are allowed")
-    return tuple(found)
+    return tuple(replace(one, source=" and ".join(names)) for one, names in found.items())
 
 
 def label_of(sources: Iterable[TextPlace]) -> str:
@@ -127,9 +148,54 @@ def label_uuid(project_id: str, label: str) -> str:
 def _sources(request: Request) -> tuple[TextPlace, ...]:
     extra_specs, hints, names = request.flavor.extra_specs, request.hints, (SPREAD, LABEL)
     return (
-        TextPlace("flavor", {name: (extra_specs[name],) for name in names if name in extra_specs}),
-        TextPlace("scheduler hints", {name: hints[name] for name in names if name in hints}),
+        TextPlace(FLAVOR, {name: (extra_specs[name],) for name in names if name in extra_specs}),
+        TextPlace(IMAGE, _texts_of_image(request.image_spread) if request.image_spread else {}),
+        TextPlace(HINTS, {name: hints[name] for name in names if name in hints}),
     )
+
+
+def _texts_of_image(properties: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    for name in IMAGE_PROPERTIES:
+        size = len(properties.get(name, "").encode())
+        if size > IMAGE_TEXT_MAX_BYTES:
+            raise DecisionError(
+                f"{name} of the image has {size} bytes or more, because Nova cuts it: at most {IMAGE_TEXT_MAX_BYTES} "
+                "are allowed; write several constraints shorter, or into the flavor or the scheduler hints"
+            )
+    return {name: texts for name, forms in FORMS.items() if (texts := _texts_of(forms, properties))}
+
+
+def _texts_of(forms: Iterable[str], properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The text of a property under its names."""
+    there = {form: properties[form] for form in forms if form in properties}
+    if len(set(there.values())) > 1:
+        raise DecisionError(f"the image has {' and '.join(there)} with different texts: remove one of them")
+    return tuple(there.values())[:1]
+
+
+def _constraints_in(source: TextPlace, keys: tuple[str, ...]) -> tuple[SpreadConstraint, ...]:
+    where = f"{SPREAD} of the {source.name}"
+    parsed = chain.from_iterable(_parsed(where, text, keys) for text in source.texts.get(SPREAD, ()))
+    return tuple(dict.fromkeys(parsed))
+
+
+def _check_agreement(flavor: Iterable[SpreadConstraint], image: Iterable[SpreadConstraint]) -> None:
+    """An image must not change what the flavor says of a key."""
+    for key in sorted({one.key for one in flavor} & {one.key for one in image}):
+        of_flavor, of_image = ({one for one in every if one.key == key} for every in (flavor, image))
+        if of_flavor != of_image:
+            raise DecisionError(
+                f"{SPREAD} of the image has {_written(of_image)}, but the flavor has {_written(of_flavor)}: an image "
+                "must not change what the flavor says of a key; remove it from one of them"
+            )
+
+
+def _written(constraints: Iterable[SpreadConstraint]) -> str:
+    return ";".join(sorted(f"key={one.key},max_skew={one.max_skew},mode={one.mode}" for one in constraints))
+
+
+def _unread(request: Request) -> str:
+    return f" (the image could not be read: {request.image_unread})" if request.image_unread else ""
 
 
 def _is_label(group: Group | None) -> bool:

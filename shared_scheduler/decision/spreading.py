@@ -116,18 +116,19 @@ class SpreadStage:
         return passes.take(counted.domains)
 
     def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
-        """The domain of the host and the numbers that were compared."""
+        """The domain of the host, the numbers that were compared, and where the request has the constraint."""
         counted = self._counted
         key = counted.constraint.key
         domain, values = int(counted.domains[view.slot]), values_of(view.aggregates, key)
         if domain == NO_DOMAIN:
-            return {"key": key, "values": list(sorted(values))}
+            return {"key": key, "values": list(sorted(values)), "source": counted.constraint.source}
         return {
             "key": key,
             "domain": next(iter(values)),
             "count": int(counted.counts[domain]),
             "minimum": int(self._minima[domain]),
             "max_skew": counted.constraint.max_skew,
+            "source": counted.constraint.source,
         }
 
 

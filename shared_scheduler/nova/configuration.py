@@ -15,7 +15,7 @@ from oslo_config import cfg
 
 from shared_scheduler.conf import opts
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
-from shared_scheduler.decision.decision_settings import DecisionSettings
+from shared_scheduler.decision.decision_settings import DecisionSettings, SpreadImages
 from shared_scheduler.sync.read_registry import SOURCES, Source
 from shared_scheduler.table.numbers import DefaultRatios
 
@@ -96,6 +96,7 @@ def decision_settings(enabled_filters: Iterable[str], weighers: Iterable[str]) -
         "near_tie": near_tie(),
         "exact_hosts_max": CONF.shared_scheduler.exact_hosts_max,
         "spread_keys": tuple(CONF.shared_scheduler.spread_keys),
+        "spread_images": SpreadImages(CONF.shared_scheduler.spread_image_properties),
         "spread_weight_multiplier": CONF.shared_scheduler.spread_weight_multiplier,
     }
     return DecisionSettings(**values)
@@ -130,6 +131,12 @@ def default_ratios() -> DefaultRatios:
         ram=CONF.ram_allocation_ratio or CONF.initial_ram_allocation_ratio,
         disk=CONF.disk_allocation_ratio or CONF.initial_disk_allocation_ratio,
     )
+
+
+def reads_images() -> bool:
+    """Whether properties of images may ask for spreading."""
+    ours = CONF.shared_scheduler
+    return bool(ours.spread_keys) and ours.spread_image_properties != SpreadImages.IGNORED
 
 
 def near_tie() -> float | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.group_check import CHECK_PAUSE_S, YIELD_PAUSE_S
-from shared_scheduler.decision.decision_settings import DecisionSettings
+from shared_scheduler.decision.decision_settings import DecisionSettings, SpreadImages
 from shared_scheduler.decision.request import Group, Request
 from shared_scheduler.decision.spread_request import label_uuid
 from shared_scheduler.model.aggregates import AggregateFacts
@@ -30,9 +30,9 @@ from tests.unit.core.scheduler_driver import (
 WEB = label_uuid("project", "web")
 
 
-def in_racks(*nodes: str) -> SchedulerDriver:
+def in_racks(*nodes: str, images: SpreadImages = SpreadImages.IGNORED) -> SchedulerDriver:
     """A scheduler that spreads over racks; each node is in a rack of its own."""
-    driver = SchedulerDriver(decision=DecisionSettings(spread_keys=("rack",)))
+    driver = SchedulerDriver(decision=DecisionSettings(spread_keys=("rack",), spread_images=images))
     driver.with_agents(*nodes)
     racks = tuple(
         AggregateFacts(number, f"aggregate-{number}", node, frozenset({node.replace("node", "host")}), {"rack": node})
@@ -72,7 +72,39 @@ def test_no_host_names_the_constraint_and_the_record_what_was_asked() -> None:
     failed = only(ef.Fail, driver.give(ev.FittingAnswered(asked.ask_id, frozenset(), cause=asked.cause)))
     # then nobody gets it, and the reason is told
     assert "spread: 1" in failed.text
-    assert failed.record.asked["spread"] == [{"key": "rack", "max_skew": 1, "mode": "hard"}]
+    assert failed.record.asked["spread"] == [{"key": "rack", "max_skew": 1, "mode": "hard", "source": "flavor"}]
+
+
+def test_what_the_image_asks_holds_for_the_servers_and_for_the_check_before_the_answer() -> None:
+    # given a rack with a server of the label, and an operator who lets images ask
+    driver = in_racks("node-1", "node-2", images=SpreadImages.REQUIRED)
+    driver.hear(Increment("node-1", 1, 2, consumers={"server-7": Consumer(taken("node-1"), True, WEB)}))
+    # when the image asks for different racks
+    properties = {"shared_scheduler_spread": "key=rack", "shared_scheduler_label": "web"}
+    effects = driver.ask(request("server-5", image_spread=properties))
+    # then it gets the other one, and servers count whose image has the label
+    assert [claim.node for claim in claims_in(effects)] == ["node-2"]
+    asked = placed(driver, effects)
+    assert (asked.label, asked.images) == ("web", True)
+
+
+def test_a_required_image_that_could_not_be_read_fails_its_request_with_the_reason() -> None:
+    driver = in_racks("node-1", images=SpreadImages.REQUIRED)
+    failed = only(ef.Fail, driver.ask(request(image_unread="the API database has not answered for 3 s")))
+    assert failed.code == ef.FailureCode.IMAGE_UNREAD
+    assert "the API database has not answered for 3 s" in failed.text
+    assert failed.record.asked["image_unread"] == "the API database has not answered for 3 s"
+
+
+def test_a_request_goes_on_without_its_image_if_the_operator_wants_that_and_the_record_says_so() -> None:
+    # given an image that could not be read, in a cloud where that is allowed
+    driver = in_racks("node-1", "node-2", images=SpreadImages.IF_READABLE)
+    effects = driver.ask(request("server-5", hints=HINTS, image_unread="no server answers"))
+    # then what the hints ask holds
+    ask = placed(driver, effects)
+    answer = only(ef.Answer, stand(driver, ask))
+    assert [one["source"] for one in answer.record.asked["spread"]] == ["scheduler hints"]
+    assert answer.record.asked["image_unread"] == "no server answers"
 
 
 def test_without_spread_keys_nothing_is_read() -> None:

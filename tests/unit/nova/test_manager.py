@@ -358,6 +358,7 @@ NOVAS_TEXT = {
     FailureCode.BAD_REQUEST: NOT_ENOUGH_HOSTS,
     FailureCode.NO_TIME: NOT_ENOUGH_HOSTS,
     FailureCode.GROUP_UNSETTLED: NOT_ENOUGH_HOSTS,
+    FailureCode.IMAGE_UNREAD: NOT_ENOUGH_HOSTS,
     FailureCode.NO_CANDIDATES: "No valid host was found. ",
     FailureCode.PLACEMENT_UNREACHABLE: "No valid host was found. ",
     FailureCode.CONSUMER_CONFLICT: (

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from shared_scheduler.answers.decision_facts import took
+from shared_scheduler.answers.decision_facts import limits, took
 from shared_scheduler.answers.next_steps import next_steps
 from shared_scheduler.answers.shapes import Why
 from shared_scheduler.cmd import why
@@ -195,3 +195,16 @@ def test_a_request_whose_decisions_are_not_all_kept_does_not_tell_how_many_had_a
     story = told(tmp_path / "r", {**FOUR_FIT, "timings_ms": {"total": 5.0, "decisions": 90.0}})
 
     assert story.causes == (f"0 of 4 hosts pass; rejected: 4 {MEMORY}; tried: c1 deleted for s1",)
+
+
+def test_why_tells_each_constraint_of_spreading_with_its_source_and_an_image_that_was_not_read() -> None:
+    # given records of this release, and one of before, which does not name the source
+    rack = {"key": "rack", "max_skew": 1, "mode": "hard", "source": "image"}
+    room = {"key": "room", "max_skew": 2, "mode": "soft", "source": "flavor and scheduler hints"}
+    old = {"key": "rack", "max_skew": 1, "mode": "hard"}
+    assert list(limits({"forms": [], "spread": [rack, room], "image_unread": ""})) == [
+        "spread over rack with max_skew 1, hard (image); "
+        "over room with max_skew 2, soft (flavor and scheduler hints)"
+    ]  # fmt: skip
+    assert list(limits({"forms": [], "spread": [old]})) == ["spread over rack with max_skew 1, hard"]
+    assert list(limits({"forms": [], "image_unread": "no server answers"})) == ["without its image: no server answers"]
