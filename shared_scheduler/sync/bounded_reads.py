@@ -78,9 +78,9 @@ class BoundedReads:
         self._lock = threading.Lock()
         self._hanging: dict[object, _Hanging] = {}  # by database
 
-    def read(self, database: object, function: Callable[[], Found]) -> Found:
+    def read(self, database: object, function: Callable[[], Found], within_s: float | None = None) -> Found:
         """The result of the function, which reads this database: an ``ApiDatabase``, a ``CellDatabase``, which is
-        another one when the cell was opened again, or its name.
+        another one when the cell was opened again, or its name.  ``within_s``: a shorter time than the usual one.
 
         :raises DatabaseError: when it raises that, or does not end in time, or too many reads of the database hang
         """
@@ -88,13 +88,14 @@ class BoundedReads:
             if database in self._hanging and self._hanging[database].refuses(self._clock()):
                 raise DatabaseError(f"{database} does not answer")
         future = begin("bounded read", function)
+        waits_s = self._within_s if within_s is None else min(within_s, self._within_s)
         try:
-            return future.result(self._within_s)
+            return future.result(waits_s)
         except TimeoutError:
             with self._lock:
                 self._hanging.setdefault(database, _Hanging()).add(future, self._clock())
             future.add_done_callback(lambda _: self._ended(database, future))
-            raise DatabaseError(f"{database} has not answered for {self._within_s:.0f} s") from None
+            raise DatabaseError(f"{database} has not answered for {waits_s:.0f} s") from None
 
     def _ended(self, database: object, read: Future[Any]) -> None:
         with self._lock:

@@ -21,7 +21,7 @@ from sqlalchemy import exc as sa_exc
 
 from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import AggregateFacts, BuildFailure, BuildRead, BuildState, ServiceFacts
-from shared_scheduler.decision.spread_request import LABEL
+from shared_scheduler.decision.spread_request import FORMS, IMAGE_PROPERTIES, LABEL
 from shared_scheduler.model.compute_node import JSON_COLUMNS, PLAIN_COLUMNS
 from shared_scheduler.records.store import NO_REASON
 from shared_scheduler.sync import cost
@@ -44,6 +44,11 @@ EVACUATION = "evacuation"
 EVACUATING = ("accepted", "pre-migrating")
 #: Statuses of the records of moves that are over.
 MOVED = ("confirmed", "reverted", "error", "failed", "completed", "cancelled", "done")
+
+#: What Nova writes before the name of a property of an image (``nova.utils.SM_IMAGE_PROP_PREFIX``).
+OF_IMAGE = "image_"
+#: The beginning of all properties that ask for spreading, in the record of a server that has no cell yet.
+OF_IMAGE_HERE = f'"{OF_IMAGE}shared_scheduler'
 
 #: The maximum number of values in one IN list.
 CHUNK = 500
@@ -97,6 +102,16 @@ class ServerFacts:
     move: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ImageRead:
+    """What Nova's API database shows of the image of a server: the cell that has its properties, or, while it has none,
+    the properties that ask for spreading."""
+
+    server: str
+    cell: str | None
+    properties: Mapping[str, str]
+
+
 def _table(name: str, *columns: str, **typed: Any) -> Any:
     plain: list[sa.ColumnClause[Any]] = [sa.column(column) for column in columns]
     return sa.table(name, *plain, *(sa.column(column, kind) for column, kind in typed.items()))
@@ -105,6 +120,8 @@ def _table(name: str, *columns: str, **typed: Any) -> Any:
 _CELLS = _table("cell_mappings", "id", "uuid")
 _MAPPINGS = _table("instance_mappings", "cell_id", "instance_uuid", "project_id", "queued_for_delete",
                    updated_at=sa.DateTime)  # fmt: skip
+_BUILDS = _table("build_requests", "instance_uuid", "project_id", "instance")
+_SYSTEM_METADATA = _table("instance_system_metadata", "instance_uuid", "key", "value", "deleted")
 _SPECS = _table("request_specs", "instance_uuid", "spec")
 _TIMES = {"created_at": sa.DateTime, "updated_at": sa.DateTime}
 _SERVICES = _table(
@@ -112,13 +129,14 @@ _SERVICES = _table(
     "disabled_reason", "forced_down", "version", "deleted", last_seen_up=sa.DateTime, **_TIMES,
 )  # fmt: skip
 _NODES = _table("compute_nodes", *PLAIN_COLUMNS, *JSON_COLUMNS, "deleted", updated_at=sa.DateTime)
-_INSTANCES = _table("instances", "uuid", "host", "node", "vm_state", "task_state", "hidden", "deleted",
+_INSTANCES = _table("instances", "uuid", "project_id", "host", "node", "vm_state", "task_state", "hidden", "deleted",
                     updated_at=sa.DateTime, launched_at=sa.DateTime)  # fmt: skip
 _FAULTS = _table("instance_faults", "id", "instance_uuid", "message", "host", created_at=sa.DateTime)
 _ACTIONS = _table("instance_actions", "id", "instance_uuid")
 _EVENTS = _table("instance_actions_events", "id", "action_id", "event", "host", start_time=sa.DateTime)
 _GROUPS = _table("instance_groups", "id", "uuid")
 _GROUP_MEMBERS = _table("instance_group_member", "group_id", "instance_uuid")
+_IN_GROUP = _SPECS.c.spec.contains('"instance_group": {', autoescape=True)
 _LIVES = sa.func.coalesce(_MAPPINGS.c.queued_for_delete, sa.false()) == sa.false()
 _HEARD = sa.func.coalesce(_SERVICES.c.last_seen_up, _SERVICES.c.created_at)
 _MIGRATIONS = _table("migrations", "id", "instance_uuid", "migration_type", "status", "dest_compute", "deleted")
@@ -250,13 +268,64 @@ class ApiDatabase(_Database):
         """The servers of a project with a label (``decision/spread_request.py``).
 
         It is in the request spec of a server, as JSON: in its flavor or in its scheduler hints.  A server in a server
-        group has no label.
+        group has no label.  ``sync/image_reads.py`` finds those with the label of their image.
         """
         text, server = _SPECS.c.spec, _MAPPINGS.c.instance_uuid
         named = sa.or_(*(_has(text, json.dumps({LABEL: form})[1:-1]) for form in (label, [label])))
-        in_group = text.contains('"instance_group": {', autoescape=True)
         there = _MAPPINGS.join(_SPECS, _SPECS.c.instance_uuid == server)
-        return self._members(server, there, _MAPPINGS.c.project_id == project_id, named, ~in_group)
+        return self._members(server, there, _MAPPINGS.c.project_id == project_id, named, ~_IN_GROUP)
+
+    def image_of(self, servers: Sequence[str]) -> ImageRead | None:
+        """The image of these servers, which have the same one; None if Nova knows none of them any more.
+
+        Nova-api stores the properties of the image in the record of a new server (``system_metadata`` of the instance
+        in ``build_requests``), and the conductor moves the record into the cell.  It maps the server to the cell before
+        it deletes the build request, so a server always has one of them.  A user may have deleted some of the servers.
+        """
+        text, build, server = _BUILDS.c.instance, _BUILDS.c.instance_uuid, _MAPPINGS.c.instance_uuid
+        there = _MAPPINGS.outerjoin(_CELLS, _MAPPINGS.c.cell_id == _CELLS.c.id).outerjoin(_BUILDS, build == server)
+        needed = sa.case((text.contains(OF_IMAGE_HERE, autoescape=True), text)).label("needed")
+        known = sa.or_(_CELLS.c.uuid.is_not(None), text.is_not(None))
+        query = sa.select(server, _CELLS.c.uuid, needed).select_from(there).where(known).limit(1)
+        for part in _chunks(servers):
+            for row in self.rows(query.where(server.in_(part))):
+                properties = {} if row["uuid"] else self._asked_in(row["needed"])
+                return ImageRead(row["instance_uuid"], row["uuid"], properties)
+        return None
+
+    def _asked_in(self, instance: str | None) -> dict[str, str]:
+        """The properties that ask for spreading in the record of a server, which is a Nova object as JSON."""
+        if instance is None:
+            return {}
+        try:
+            metadata = json.loads(instance)["nova_object.data"].get("system_metadata") or {}
+            return _asked(metadata.items())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DatabaseError(f"{self._option}: the record of a new server cannot be read: {error!r}") from error
+
+    def new_with_image_label(self, project_id: str, label: str) -> frozenset[str]:
+        """The new servers of a project whose image has a label: those without a cell, as far as the conductor has come.
+
+        It compares texts, so it may find a server whose user has written the same words into its metadata."""
+        text = _BUILDS.c.instance
+        named = sa.or_(*(_has(text, json.dumps({OF_IMAGE + form: label})[1:-1]) for form in FORMS[LABEL]))
+        found = self.rows(sa.select(_BUILDS.c.instance_uuid).where(_BUILDS.c.project_id == project_id, named))
+        return frozenset(row["instance_uuid"] for row in found)
+
+    def cells_of_project(self, project_id: str) -> frozenset[str]:
+        """Uuids of the cells that have servers of a project, without cell 0."""
+        there = _MAPPINGS.join(_CELLS, _MAPPINGS.c.cell_id == _CELLS.c.id)
+        of_project = (_MAPPINGS.c.project_id == project_id, _LIVES, _CELLS.c.uuid != CELL0)
+        found = self.rows(sa.select(_CELLS.c.uuid).distinct().select_from(there).where(*of_project))
+        return frozenset(row["uuid"] for row in found)
+
+    def members_among(self, servers: Collection[str]) -> dict[str, str | None]:
+        """Those of these servers that may have a host and are in no server group; see ``members_of``."""
+        server = _MAPPINGS.c.instance_uuid
+        there = _MAPPINGS.join(_SPECS, _SPECS.c.instance_uuid == server)
+        parts = _chunks(sorted(servers))
+        found = (self._members(server, there, server.in_(part), ~_IN_GROUP) for part in parts)
+        return {uuid: cell for each in found for uuid, cell in each.items()}
 
     def _members(self, server: Any, there: Any, *conditions: Any) -> dict[str, str | None]:
         """The servers that may have a host; ``there`` contains their mappings."""
@@ -264,6 +333,12 @@ class ApiDatabase(_Database):
         may_have = sa.or_(_CELLS.c.uuid.is_(None), _CELLS.c.uuid != CELL0)
         query = sa.select(server, _CELLS.c.uuid).select_from(there).where(*conditions, _LIVES, may_have)
         return {str(row["instance_uuid"]): row["uuid"] for row in self.rows(query)}
+
+
+def _asked(metadata: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """The properties of an image that ask for spreading, from the system metadata of a server."""
+    named = {OF_IMAGE + name: name for name in IMAGE_PROPERTIES}
+    return {named[key]: value for key, value in metadata if key in named and value is not None}
 
 
 def _has(text: Any, part: str) -> Any:
@@ -410,6 +485,32 @@ class CellDatabase(_Database):
             ))  # fmt: skip
         found = (one for part in parts for one in self.rows(query.where(row.uuid.in_(part))))
         return {one["uuid"]: one["host"] for one in found}
+
+    def image_properties(self, server: str) -> dict[str, str]:
+        """The properties of the image of a server that ask for spreading.
+
+        :raises DatabaseError: when they cannot be read, or the cell does not have the server
+        """
+        metadata, instance = _SYSTEM_METADATA.c, _INSTANCES.c
+        asks = metadata.key.in_([OF_IMAGE + name for name in IMAGE_PROPERTIES])
+        own = sa.and_(metadata.instance_uuid == instance.uuid, metadata.deleted == 0, asks)
+        there = _INSTANCES.outerjoin(_SYSTEM_METADATA, own)
+        query = sa.select(metadata.key, metadata.value).select_from(there)
+        rows = self.rows(query.where(instance.uuid == server, instance.deleted == 0))
+        if not rows:
+            raise DatabaseError(f"{self} does not have server {server}, which is mapped to it; it may be deleted")
+        return _asked((row["key"], row["value"]) for row in rows)
+
+    def with_image_label(self, project_id: str, label: str) -> frozenset[str]:
+        """The servers of a project whose image has a label."""
+        metadata, instance = _SYSTEM_METADATA.c, _INSTANCES.c
+        asks = metadata.key.in_([OF_IMAGE + form for form in FORMS[LABEL]])
+        there = _INSTANCES.join(_SYSTEM_METADATA, metadata.instance_uuid == instance.uuid)
+        query = sa.select(instance.uuid, metadata.value).select_from(there).where(
+            instance.project_id == project_id, instance.deleted == 0, metadata.deleted == 0, asks,
+            metadata.value == label,
+        )  # fmt: skip
+        return frozenset(row["uuid"] for row in self.rows(query) if row["value"] == label)  # MySQL ignores the case
 
     def offloaded(self, within: timedelta, limit: int, server: str | None = None) -> tuple[tuple[str, datetime], ...]:
         """Shelved servers without a host and without a task, changed ``within`` this time.

@@ -23,6 +23,7 @@ from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase, Dat
 from shared_scheduler.sync.decision_reads import DecisionReads
 from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.flight import Key, ReadRequest
+from shared_scheduler.sync.image_reads import ImageReads
 from shared_scheduler.sync.node_reads import NodeReads
 from shared_scheduler.sync.placement_reads import PlacementReads
 from shared_scheduler.sync.question_reads import QuestionReads
@@ -96,6 +97,7 @@ class StateSync:
         self.decision_reads = DecisionReads(self.revalidator, self.fleet, clock)
         self._node_reads = NodeReads(mirror, lambda: self.fleet.cells, agent_speaks_for, self.revalidator.is_away)
         self._bounded_reads = BoundedReads(QUESTION_READ_WITHIN_S, clock)
+        self.image_reads = ImageReads(api, self._polled, open_cell, self._bounded_reads)
         self._questions = QuestionReads(client, self.revalidator, submit, self._members_of, self._hosts_of)
         self.revalidator.provide(self._reads(PlacementReads(mirror, self.fleet), sweep))
 
@@ -190,8 +192,11 @@ class StateSync:
             self._submit(NodeNotFound(wanted.node, self._clock(), cause=wanted.cause))
 
     def _members_of(self, question: AskGroup) -> dict[str, str | None]:
-        """:raises DatabaseError: when the API database cannot be read, or does not answer soon"""
-        return self._bounded_reads.read(self._api, lambda: self._api.members_of(question))
+        """:raises DatabaseError: when a database cannot be read, or does not answer soon"""
+        found = self._bounded_reads.read(self._api, lambda: self._api.members_of(question))
+        if question.images and question.label:
+            found |= self.image_reads.labelled(question)
+        return found
 
     def _hosts_of(self, cell: str, servers: Collection[str], undecided: bool) -> dict[str, str]:
         """:raises DatabaseError: when the database of the cell cannot be read, or does not answer soon"""
@@ -211,6 +216,10 @@ class StateSync:
         for database in self.databases():
             database.close()
         self._api.close()
+
+    def _polled(self, cell: str) -> CellDatabase | None:
+        known = self.fleet.cells.get(cell)
+        return None if known is None else known.database
 
     def _begin(self, cell: CellReads) -> None:
         self.fleet.cells = {**self.fleet.cells, cell.cell: cell}

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from nova import utils
 from nova.db.api import models as api_models
 from nova.db.main import models as main_models
-from nova.objects import flavor, instance_group, request_spec
+from nova.objects import flavor, instance, instance_group, request_spec
 from oslo_serialization import jsonutils
 
 from shared_scheduler.sync.databases import CELL0, ApiDatabase, Cell, CellDatabase
@@ -23,6 +24,12 @@ NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
 def naive(moment: datetime) -> datetime:
     return moment.replace(tzinfo=None)
+
+
+def of_image(properties: dict[str, str]) -> dict[str, str]:
+    """What Nova keeps of an image with these properties."""
+    named = {name.replace("__", ":"): text for name, text in properties.items()}
+    return dict(utils.get_system_metadata_from_image({"properties": {"os_type": "linux", **named}}))
 
 
 class NovaDatabases:
@@ -100,6 +107,28 @@ class NovaDatabases:
         )
         text = jsonutils.dumps(spec.obj_to_primitive())
         self.api_row(api_models.RequestSpec, instance_uuid=server, spec=text)
+
+    def build_request(self, server: str, project_id: str = "p", **image: str) -> None:
+        """What nova-api stores of a new server, whose image has these properties (``__`` stands for ``:``)."""
+        made = instance.Instance(uuid=server, project_id=project_id, system_metadata=of_image(image))
+        text = jsonutils.dumps(made.obj_to_primitive())
+        self.api_row(api_models.BuildRequest, instance_uuid=server, project_id=project_id, instance=text)
+
+    def conductor_has_built(self, server: str, cell: str = "cell1") -> None:
+        """The conductor has mapped a server to its cell and then deleted its build request."""
+        mapping, build = api_models.InstanceMapping, api_models.BuildRequest
+        mapped = sa.update(mapping).where(mapping.instance_uuid == server).values(cell_id=self._cell_number(cell))
+        with self.api_engine.begin() as connection:
+            connection.execute(mapped)
+            connection.execute(sa.delete(build).where(build.instance_uuid == server))
+
+    def built(self, server: str, project_id: str = "p", deleted: int = 0, **image: str) -> str:
+        """The record of a server in the cell, with the properties of its image."""
+        self.instance("cmp-1", deleted, server, project_id=project_id)
+        for key, value in of_image(image).items():
+            self.cell_row(main_models.InstanceSystemMetadata, instance_uuid=server, key=key, value=value,
+                          deleted=deleted)  # fmt: skip
+        return server
 
     def group(self, *servers: str) -> str:
         """A server group of these."""
