@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Set
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ from shared_scheduler.service.runner import WORKER_NUMBER
 from shared_scheduler.service.state_pages import StatePages
 from shared_scheduler.service.why import WhyAnswerer
 from shared_scheduler.sync import cost
-from shared_scheduler.sync.databases import Cell
+from shared_scheduler.sync.databases import Cell, DatabaseError
 from shared_scheduler.sync.orphan_sweeper import LastingShare, OrphanSweeper, Share, share_of
 from shared_scheduler.sync.server_location import Locator
 from shared_scheduler.sync.service_checks import ServiceChecks
@@ -263,12 +264,8 @@ class RunningScheduler:
 
         :raises EngineBrokenError: when there will be no answer
         """
-        outcome = self._sync.decision_reads.deciding(
-            partial(self.engine.decide, request),
-            _is_no,
-            configuration.request_timeout_s(),
-            writes=request.claim and bool(request.forms),
-        )
+        writes = request.claim and bool(request.forms)
+        outcome = self._deciding(request, configuration.request_timeout_s(), writes)
         self._record(outcome)
         return outcome
 
@@ -277,7 +274,27 @@ class RunningScheduler:
 
         :raises EngineBrokenError: when there will be no answer
         """
-        return self._sync.decision_reads.deciding(partial(self.engine.decide, request), _is_no, timeout_s, writes=False)
+        return self._deciding(request, timeout_s, writes=False)
+
+    def _deciding(self, request: Request, timeout_s: float, writes: bool) -> Answer | Fail:
+        """Read what the request needs besides the table, and decide it."""
+        until_s = time.monotonic() + timeout_s
+        if configuration.reads_images() and not request.is_rebuild:
+            request = self._with_image(request, timeout_s)
+        left_s = until_s - time.monotonic()
+        return self._sync.decision_reads.deciding(partial(self.engine.decide, request), _is_no, left_s, writes)
+
+    def _with_image(self, request: Request, within_s: float) -> Request:
+        """The request with what its image asks of spreading, or why that could not be read: the core decides whether
+        it goes on."""
+        spec = request.spec
+        named = spec.instance_uuid if spec is not None and "instance_uuid" in spec else None  # of legacy callers
+        try:
+            found = self._sync.image_reads.properties([*request.instance_uuids, named or ""], within_s)
+            return replace(request, image_spread=found)
+        except DatabaseError as error:
+            LOG.warning("Request %s: the properties of its image are not known: %s", request.request_id, error)
+            return replace(request, image_unread=str(error))
 
     def why_refused(self, request: Request, node: str) -> str:
         """See ``service.comparisons.Ours``."""
