@@ -361,9 +361,9 @@ class Cloud:
             self._images = {image["name"]: image["id"] for image in images}
         return self._images[IMAGE]
 
-    def ensure_image(self, name: str) -> str:
-        """An image of this name; returns its id."""
-        return ensure_image(self._lifecycle.api, name)
+    def ensure_image(self, name: str, properties: Mapping[str, str] | None = None) -> str:
+        """An image of this name, which is created with these properties; returns its id."""
+        return ensure_image(self._lifecycle.api, name, properties)
 
     def ensure_zone(self, zone: str, hosts: Iterable[str]) -> None:
         """An availability zone (and aggregate) of this name with exactly these hosts."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What users of the cloud need besides services: catalog entries, an image, flavors. All steps are idempotent."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tools.laboratory.cloud.api import Api
@@ -62,11 +62,12 @@ def _ensure_endpoint(api: Api, service: str, interface: str, url: str, known: di
         api.keystone("PATCH", f"/endpoints/{old['id']}", {"endpoint": {"url": url}}).expect(200)
 
 
-def ensure_image(api: Api, name: str = IMAGE) -> str:
-    """An active image with this name; returns its id."""
+def ensure_image(api: Api, name: str = IMAGE, properties: Mapping[str, str] | None = None) -> str:
+    """An active image with this name, which is created with these properties; returns its id."""
     images = api.glance("GET", f"/v2/images?name={name}").expect(200)["images"]
     if not images:
-        body = {"name": name, "container_format": "bare", "disk_format": "raw", "visibility": "public"}
+        body = {"name": name, "container_format": "bare", "disk_format": "raw", "visibility": "public",
+                **(properties or {})}  # fmt: skip
         images = [api.glance("POST", "/v2/images", body).expect(201)]
     found = str(images[0]["id"])
     if images[0]["status"] != "active":
