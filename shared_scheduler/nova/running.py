@@ -287,10 +287,9 @@ class RunningScheduler:
     def _with_image(self, request: Request, within_s: float) -> Request:
         """The request with what its image asks of spreading, or why that could not be read: the core decides whether
         it goes on."""
-        spec = request.spec
-        named = spec.instance_uuid if spec is not None and "instance_uuid" in spec else None  # of legacy callers
+        servers = request.instance_uuids if request.claim else _servers_of(request.spec)
         try:
-            found = self._sync.image_reads.properties([*request.instance_uuids, named or ""], within_s)
+            found = self._sync.image_reads.properties(servers, within_s)
             return replace(request, image_spread=found)
         except DatabaseError as error:
             LOG.warning("Request %s: the properties of its image are not known: %s", request.request_id, error)
@@ -503,6 +502,11 @@ class RunningScheduler:
 
 #: failures that may become an answer after the sources were read again
 NO_HOST = frozenset({FailureCode.NO_VALID_HOST, FailureCode.NO_CANDIDATES})
+
+
+def _servers_of(spec: Any) -> tuple[str, ...]:
+    """The server that a legacy caller names in the RequestSpec only."""
+    return (spec.instance_uuid,) if "instance_uuid" in spec and spec.instance_uuid else ()
 
 
 def _is_no(outcome: Answer | Fail) -> bool:

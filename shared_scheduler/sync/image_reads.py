@@ -21,6 +21,9 @@ from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase, Dat
 
 Found = TypeVar("Found")
 
+#: A read of a cell has this time at least, whatever the API database needed: it does not count as one that hangs.
+LEAST_S = 1.0
+
 
 class ImageReads:
     """Any thread may use it."""
@@ -31,20 +34,23 @@ class ImageReads:
         open_now: Callable[[str], CellDatabase | None],
         open_cell: Callable[[Cell], CellDatabase],
         reads: BoundedReads,
+        clock: Callable[[], float],
     ) -> None:
         """``open_now``: the database of a cell that is polled.  ``open_cell`` opens that of any other one: cell 0, or a
-        disabled cell, which servers may leave."""
+        disabled cell, which servers may leave.  ``reads``: of its own, because other tables may be readable while these
+        are locked."""
         self._api = api
         self._open_now = open_now
         self._open_cell = open_cell
         self._reads = reads
+        self._clock = clock
 
     def properties(self, servers: Sequence[str], within_s: float) -> Mapping[str, str]:
         """The properties that ask for spreading of the image of these servers, which have the same one.
 
         :raises DatabaseError: when they cannot be read, or not in this time
         """
-        named = [server for server in servers if server]
+        until_s, named = self._clock() + within_s, [server for server in servers if server]
         if not named:
             raise DatabaseError("the request names no server")
         found = self._reads.read(self._api, lambda: self._api.image_of(named), within_s)
@@ -52,8 +58,8 @@ class ImageReads:
             raise DatabaseError("[api_database]: Nova knows no server of the request any more; they may be deleted")
         if found.cell is None:
             return found.properties
-        server = found.server
-        return self._of_cell(found.cell, lambda cell: cell.image_properties(server), within_s)
+        server, left_s = found.server, max(LEAST_S, until_s - self._clock())
+        return self._of_cell(found.cell, lambda cell: cell.image_properties(server), left_s)
 
     def labelled(self, question: AskGroup) -> dict[str, str | None]:
         """The servers of a project whose image has a label, as ``ApiDatabase.members_of`` returns them.

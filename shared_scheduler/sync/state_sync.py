@@ -97,7 +97,9 @@ class StateSync:
         self.decision_reads = DecisionReads(self.revalidator, self.fleet, clock)
         self._node_reads = NodeReads(mirror, lambda: self.fleet.cells, agent_speaks_for, self.revalidator.is_away)
         self._bounded_reads = BoundedReads(QUESTION_READ_WITHIN_S, clock)
-        self.image_reads = ImageReads(api, self._polled, open_cell, self._bounded_reads)
+        self.image_reads = ImageReads(
+            api, self._polled, open_cell, BoundedReads(QUESTION_READ_WITHIN_S, clock), clock
+        )  # fmt: skip
         self._questions = QuestionReads(client, self.revalidator, submit, self._members_of, self._hosts_of)
         self.revalidator.provide(self._reads(PlacementReads(mirror, self.fleet), sweep))
 

@@ -118,6 +118,14 @@ def test_the_servers_of_one_request_are_spread_with_one_read(racks: Any, monkeyp
     assert hosts == {"cmp1", "cmp2"} and read == [[first, second]]
 
 
+def test_a_legacy_caller_names_its_server_in_the_spec_only(racks: Any) -> None:
+    manager = racks().manager
+    taken = boot(WEB)
+    spec, _ = stored(WEB)
+    [found] = manager.select_destinations(user_context(), spec_obj=spec)
+    assert {found["host"], taken} == {"cmp1", "cmp2"}
+
+
 @pytest.mark.parametrize("options", [{"images": "ignored"}, {"spread_keys": []}])
 def test_by_default_nothing_is_read_and_the_properties_mean_nothing(
     racks: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
@@ -210,7 +218,7 @@ def test_a_database_that_hangs_costs_no_more_than_the_time_of_the_request(
     racks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = racks()
-    monkeypatch.setattr(started.manager._running._sync._bounded_reads, "_within_s", 0.2)
+    monkeypatch.setattr(started.manager._running._sync.image_reads._reads, "_within_s", 0.2)
     answered = threading.Event()
     image_of = ApiDatabase.image_of
     monkeypatch.setattr(ApiDatabase, "image_of", lambda *given: (answered.wait(60), image_of(*given))[1])

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +14,16 @@ import sqlalchemy as sa
 from nova.db.api import models as api_models
 
 from shared_scheduler.core.effects import AskGroup
-from shared_scheduler.sync.bounded_reads import BoundedReads
+from shared_scheduler.sync import state_sync
+from shared_scheduler.sync.bounded_reads import HANGING_MAX, BoundedReads
 from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase, DatabaseError
 from shared_scheduler.sync.image_reads import ImageReads
+from tests.unit.placement.conftest import placement_app, world
+from tests.unit.placement.real_placement import World
 from tests.unit.sync.nova_databases import NovaDatabases
+from tests.unit.sync.one_cell import Site as OneCell
+
+__all__ = ["placement_app", "world"]  # fixtures
 
 SPREAD, LABEL = "shared_scheduler:spread", "shared_scheduler:label"
 WAIT_S = 60.0
@@ -34,7 +42,7 @@ class Site:
         self.polled: dict[str, CellDatabase] = {nova.cell_uuid: cell}
         for database in (self.api, cell):
             self._count(database)
-        self.reads = ImageReads(self.api, self.polled.get, self._open, BoundedReads(WAIT_S))
+        self.reads = ImageReads(self.api, self.polled.get, self._open, BoundedReads(WAIT_S), time.monotonic)
 
     def _count(self, database: ApiDatabase | CellDatabase) -> None:
         rows = database.rows
@@ -160,6 +168,26 @@ def test_a_database_that_hangs_or_fails_is_an_error(site: Site, monkeypatch: pyt
     monkeypatch.setattr(site.api, "image_of", lambda _: site.api.close() or site.api.rows(sa.select(1)))
     with pytest.raises(DatabaseError, match="was closed"):
         site.asked(server)
+
+
+def test_images_that_cannot_be_read_keep_nobody_from_reading_server_groups(
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a locked table of new servers: as many reads hang as may
+    monkeypatch.setattr(state_sync, "QUESTION_READ_WITHIN_S", 0.1)
+    nova, answered = NovaDatabases(tmp_path), threading.Event()
+    site = OneCell(nova, world, nodes_max=2)
+    monkeypatch.setattr(site.sync._api, "image_of", lambda _: answered.wait(WAIT_S))
+    for _ in range(HANGING_MAX):
+        with pytest.raises(DatabaseError, match="has not answered"):
+            site.sync.image_reads.properties(["server"], WAIT_S)
+    # then the next one does not wait, and a server group is read
+    with pytest.raises(DatabaseError, match="does not answer"):
+        site.sync.image_reads.properties(["server"], WAIT_S)
+    member = nova.map_server("cell1")
+    site.sync._bounded_reads._within_s = WAIT_S
+    assert site.sync._members_of(AskGroup("ask", nova.group(member), frozenset(), "req-1")).keys() == {member}
+    answered.set()
 
 
 # -- the servers with a label
