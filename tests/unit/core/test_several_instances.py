@@ -263,6 +263,25 @@ def test_a_write_that_was_not_sent_while_another_server_is_rechecked_is_sent_lat
     assert {claim.consumer for claim in claims_in(effects)} == {"a", "b"}
 
 
+def test_a_last_attempt_that_no_placement_served_while_another_server_is_rechecked_is_not_the_fault_of_hosts() -> None:
+    # given two servers and one slot: the first one is being written with its last attempt, and Placement is asked where
+    # the second one fits
+    driver = SchedulerDriver(attempts_max=1).with_agents("node-1", vcpus=1)
+    effects = driver.ask(request("a", "b"))
+    (ask,) = of_kind(ef.AskFitting, effects)
+    (claim,) = claims_in(effects)
+    write = only(ef.WriteAllocation, driver.accept(claim))
+
+    # when no Placement serves that write, and then one names the host
+    assert not of_kind(ef.Fail, driver.written(write, ev.WriteCode.NOT_SERVED))
+    effects = driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause))
+
+    # then the caller hears of Placement, and not that hosts were tried
+    (fail,) = of_kind(ef.Fail, effects + driver.wait(6.0))
+    assert fail.code is ef.FailureCode.PLACEMENT_UNREACHABLE
+    driver.idle()
+
+
 # -- questions whose answers are not used
 
 

@@ -63,8 +63,10 @@ def test_a_resize_or_cold_migration_wants_alternates(cell: Any, avoided: list[st
     assert move_of(request, alternates=True) is Move.RESIZE
 
 
-def test_a_cold_migration_to_a_host_that_may_be_of_another_cell_has_no_cell() -> None:
-    request = replace(converted(ignore_hosts=[SOURCE]), destination=Destination("cmp9", allow_cross_cell_move=True))
+@pytest.mark.parametrize("avoided", [[SOURCE], []], ids=["another host", "the same host is allowed"])
+def test_a_resize_to_a_host_that_may_be_of_another_cell_has_no_cell(avoided: list[str]) -> None:
+    to_host = Destination("cmp9", allow_cross_cell_move=True)
+    request = replace(converted(ignore_hosts=avoided), destination=to_host)
 
     assert move_of(request, alternates=True) is Move.RESIZE
     assert move_of(request, alternates=False) is None

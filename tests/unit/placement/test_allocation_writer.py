@@ -343,6 +343,19 @@ def test_an_evacuation_whose_consumer_is_read_too_late_is_not_sent(
     assert world.used(target) == 0
 
 
+def test_a_proxy_that_answers_for_placement_after_a_refused_write_says_nothing_about_the_provider(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given a write that Placement finds malformed, although its provider exists
+    provider = world.provider()
+    effect = intent(provider, allocations={provider: {"NO_CLASS": 1}})
+    assert allocation_writer.write(effect).code is WriteCode.REJECTED
+    # when a proxy has no page for the read of the provider
+    world.http.faults = [carried_out, not_found]
+    # then the provider is not taken for one that Placement does not have
+    assert allocation_writer.write(effect).code is WriteCode.PROVIDER_CONFLICT
+
+
 def test_a_refused_write_whose_providers_cannot_be_read_leaves_nothing_to_delete(
     world: World, allocation_writer: AllocationWriter
 ) -> None:
