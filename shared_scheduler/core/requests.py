@@ -375,8 +375,7 @@ class Requests:
 
     def _decide(self, step: Step, state: RequestState, instance: InstancePlacement) -> None:
         if instance.attempts >= self._settings.attempts_max:
-            text = f"{instance.attempts} hosts were tried for {instance.consumer}, none took it"
-            self._no_host(step, state, Refusal(text, stale_mirror=not state.request.root_only))
+            self._no_attempts_left(step, state, instance)
             return
         self._planner.include_better(state, instance)
         plan = self._planner.plan(state, instance)
@@ -397,6 +396,15 @@ class Requests:
             self._wait(step, state, instance, nextafter(step.now, inf))  # not in this step
         else:
             self._no_host(step, state, plan)
+
+    def _no_attempts_left(self, step: Step, state: RequestState, instance: InstancePlacement) -> None:
+        """End the tries of an instance.  Its last one may have failed for Placement's sake while the request was
+        rechecked for another instance, or yielded."""
+        if instance.not_tried is not None:
+            self._fail(step, state, *instance.not_tried)
+            return
+        text = f"{instance.attempts} hosts were tried for {instance.consumer}, none took it"
+        self._no_host(step, state, Refusal(text, stale_mirror=not state.request.root_only))
 
     def _leave_together(self, step: Step, state: RequestState, instance: InstancePlacement) -> bool:
         """Leave the host of the other instances, because this one must be there and cannot.  False if they have none,
