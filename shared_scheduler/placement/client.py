@@ -145,13 +145,19 @@ class PlacementClient(PlacementReader):
         return tree[0].root if tree else provider
 
     def exists(self, provider: str) -> bool:
-        """Whether the provider exists."""
+        """Whether the provider exists.
+
+        :raises PlacementError: when Placement does not tell
+        """
         return self.generation(provider) is not None
 
     def generation(self, provider: str) -> int | None:
-        """The generation, which grows with every change of the provider and its allocations; None: no such provider."""
+        """The generation, which grows with every change of the provider and its allocations; None: no such provider.
+
+        :raises PlacementError: when Placement does not tell; a proxy may answer 404 as well, without an error code
+        """
         reply = self._call("GET", f"/resource_providers/{provider}")
-        return None if reply.status == 404 else int(data_of(reply)["generation"])
+        return None if reply.status == 404 and reply.code else int(data_of(reply)["generation"])
 
 
 def narrowed(query: str, node: str, limit: int | None) -> str:
