@@ -14,6 +14,9 @@ unshelve           conductor/manager.py, unshelve_instance         that of the s
 a new server       conductor/manager.py, build                     none                       none        yes
 =================  ==============================================  =========================  ==========  ============
 
+Only a resize or cold migration may leave its cell (``allow_cross_cell_move``): this tells one that names the host of
+another cell and ignores none (``[DEFAULT] allow_resize_to_same_host``) from a new server for which a host is named.
+
 The migration record of Nova tells an evacuation from a live migration (``evacuation.py``).
 """
 
@@ -29,8 +32,10 @@ def move_of(request: Request, alternates: bool) -> Move | None:
         return Move.REBUILD
     if request.move is not None:
         return request.move
-    in_cell = request.destination is not None and request.destination.cell is not None
-    if len(request.instance_uuids) != 1 or not (in_cell or request.ignore_hosts):
+    destination = request.destination
+    in_cell = destination is not None and destination.cell is not None
+    crosses_cells = destination is not None and destination.allow_cross_cell_move
+    if len(request.instance_uuids) != 1 or not (in_cell or crosses_cells or request.ignore_hosts):
         return None
     if alternates:
         return Move.RESIZE
