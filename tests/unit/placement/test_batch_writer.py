@@ -33,6 +33,7 @@ from tests.unit.placement.real_placement import (
 )
 from tests.unit.placement.test_allocation_writer import UnexpectedError
 from tests.unit.placement.test_whose_conflict import drop_record, orphan
+from tests.unit.transport.mailbox import eventually
 
 WAIT_S = 60.0
 #: enough for what waits for nothing
@@ -61,12 +62,17 @@ class Batches:
     def __init__(self, world: World, **options: Any) -> None:
         self.world = world
         self.heard: queue.Queue[Any] = queue.Queue()
+        self.on_answer: Callable[[Any], None] = lambda _: None
         self.gate = threading.Event()
         self.held = threading.Event()
         now = time.monotonic()  # a clock that stands still: a call that is held is not a slow one
         given: dict[str, Any] = {"writers": 1, "deleters": 0, "rng": random.Random(1), "clock": lambda: now} | options
-        self.writer = BatchWriter(world.client, self.heard.put, without_nova, **given)
+        self.writer = BatchWriter(world.client, self._hear, without_nova, **given)
         self.writer.start()
+
+    def _hear(self, answer: Any) -> None:
+        self.heard.put(answer)
+        self.on_answer(answer)
 
     def hold(self, go: Callable[[], Any]) -> Any:
         self.held.set()
@@ -573,6 +579,28 @@ def test_a_stop_sends_queued_writes(world: World) -> None:
     first = batches.while_one_is_held(*effects)
     batches.writer.stop(drain_s=WAIT_S)
     assert batches.codes(first, *effects) == [W] * 21
+
+
+def test_a_stop_sends_the_delete_of_a_write_that_ends_meanwhile(world: World) -> None:
+    # given a write under way when the writer stops, whose request has failed
+    batches = Batches(world)
+    first = batches.while_one_is_held_still()
+    stop = threading.Thread(target=batches.writer.stop, args=[WAIT_S])
+    stop.start()
+    eventually(lambda: batches.writer._draining, "the writer stops")
+    # when it is carried out, and the core deletes what it has written
+    batches.on_answer = lambda answer: _take_back(batches, first, answer)
+    batches.gate.set()
+    stop.join(WAIT_S)
+    # then nothing is left
+    [written, gone] = [batches.heard.get(timeout=WAIT_S) for _ in range(2)]
+    assert (written.code, gone.gone, gone.detail) == (W, True, "")
+    assert world.client.consumer(first.consumer).allocations == {}
+
+
+def _take_back(batches: Batches, first: WriteAllocation, answer: Any) -> None:
+    if isinstance(answer, AllocationWritten):
+        batches.writer.submit(undo(first))
 
 
 def test_a_stop_during_an_outage_ends_and_answers_every_write(world: World) -> None:
