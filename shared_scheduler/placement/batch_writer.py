@@ -99,6 +99,7 @@ class BatchWriter:
         self._writers, self._writer_threads = writers, writers  # batches at once, and threads
         self._log = RateLimitedLog(LOG)
         self._carrying_out, self._aside = 0, 0  # writers, and those of them that wait between two calls
+        self._delivering = 0  # answers that the core handles at present
         self._writer = AllocationWriter(
             client, clock, self._pause, rng or random.Random(), locate, merged_moves=merged_moves
         )
@@ -116,11 +117,16 @@ class BatchWriter:
     def submit(self, work: Work) -> None:
         """Queue an effect; never blocks.  It is answered later, also if it is refused."""
         with self._changed:
-            if self._draining or not self._queue.add(job_of(work, self._clock(), self._client.guards_capacity)):
+            job = job_of(work, self._clock(), self._client.guards_capacity)
+            if self._refuses(job) or not self._queue.add(job):
                 self._turned_away.append(work)
                 self._changed.notify_all()
             else:
                 self._wake()
+
+    def _refuses(self, job: Job[Work]) -> bool:
+        """Whether the writer stops.  Before its end it still takes deletes, of what was written meanwhile."""
+        return self._stopped.is_set() or (self._draining and not job.deletes)
 
     def _wake(self) -> None:
         self._ready.notify()
@@ -128,7 +134,7 @@ class BatchWriter:
             self._delete_ready.notify()
 
     def stop(self, drain_s: float = DRAIN_S) -> None:
-        """Refuse new work, send queued work for a bounded time, and end the rest."""
+        """Refuse new writes, send queued work for a bounded time, and end the rest."""
         with self._changed:
             self._draining = True
             self._changed.notify_all()
@@ -169,7 +175,7 @@ class BatchWriter:
         return self._writer.in_doubt()
 
     def _idle(self) -> bool:
-        return not (self._queue.waiting or self._queue.in_flight)
+        return not (self._queue.waiting or self._queue.in_flight or self._delivering)
 
     # -- writers and deleters ----------------------------------------------------------------
 
@@ -363,10 +369,13 @@ class BatchWriter:
             self._resumed.notify_all()
             if self._queue.waiting:
                 self._wake()  # for jobs that waited for the same providers
-            elif self._idle():
-                self._changed.notify_all()
             consumer_s = self._pace.filled_consumer_s
+            self._delivering += 1  # the core may have more to delete
         self._deliver(replace(event, consumer_s=consumer_s) if isinstance(event, AllocationWritten) else event)
+        with self._changed:
+            self._delivering -= 1
+            if self._idle():
+                self._changed.notify_all()
 
     def _deliver(self, event: AllocationWritten | AllocationDeleted) -> None:
         try:
