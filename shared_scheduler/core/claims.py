@@ -109,6 +109,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
+from math import inf
 
 from cachetools import FIFOCache
 
@@ -439,6 +440,10 @@ class Claims:
     def open(self) -> Iterator[OpenClaim]:
         """The claims that have not ended, oldest first."""
         return iter(self._open.values())
+
+    def ending_by(self, at_s: float) -> list[OpenClaim]:
+        """Those that may end by then: the next delete of the others is due later."""
+        return [one for one in self._open.values() if not at_s < self._timers.at_s(("delete", one.claim_id)) < inf]
 
     def is_open(self, claim_id: str) -> bool:
         """Whether the claim has not ended."""

@@ -120,16 +120,19 @@ class SharedSchedulerManager(manager.Manager):
         if self._running is not None:
             self._running.stop_within(timeout_s)
 
+    def drain(self, timeout_s: float) -> None:
+        """Wait for requests in flight, and for the deletes of what failed ones have written."""
+        running = self._running
+        if running is not None and not running.drain(timeout_s):
+            LOG.warning("Some requests did not end within %.0f seconds", timeout_s)
+
     def graceful_shutdown(self, timeout: float) -> None:
         """Wait for requests in flight, then stop everything else.
 
         The wait is bounded by ``drain_timeout_s`` and not by the argument, because Nova's Service passes 0
         when ``graceful_shutdown_timeout`` is small, and never waits longer than that option.
         """
-        drain_s = CONF.shared_scheduler.drain_timeout_s
-        running = self._running
-        if running is not None and not running.drain(drain_s):
-            LOG.warning("Some requests did not end within %.0f seconds", drain_s)
+        self.drain(CONF.shared_scheduler.drain_timeout_s)
         self.cleanup_host()
 
     def cleanup_host(self) -> None:

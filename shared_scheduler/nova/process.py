@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -56,6 +57,8 @@ HELP = frozenset({"-h", "--help"})
 COMMAND = "shared-scheduler"
 #: part of the drain time that requests may use; the rest is for deleting what they hold
 REQUESTS_PART = 0.8
+#: part of the drain time after which no delete is waited for; the rest is for the calls under way, and for the threads
+DELETES_PART = 0.9
 MANAGER = "shared_scheduler.nova.manager.SharedSchedulerManager"
 
 #: Errors of the queries of Nova itself, which reads its databases first.  oslo.db leaves some of SQLAlchemy's alone.
@@ -195,7 +198,7 @@ def _run() -> int:
     product = Product("shared-scheduler", version.version_string_with_package(), version.vendor_string())
     report_on_signal(product, PROGRAM, CONF, in_another_thread(server.manager.report))
     drain_timeout_s = CONF.shared_scheduler.drain_timeout_s
-    lossless = LosslessStop(server, drain_timeout_s * REQUESTS_PART)
+    lossless = LosslessStop(server, drain_timeout_s)
     status = Runner(lossless, lambda: reload(server), drain_timeout_s, server.manager.check_alive).run()
     thread_pool_factory.shutdown_all_executors()
     return status
@@ -206,13 +209,15 @@ class LosslessStop:
 
     Nova shuts the manager down while requests that were taken from the queue may still wait for a thread.
     They are acknowledged, so no other scheduler would serve them.  Therefore the gate closes first: the broker is asked
-    to send no more, and the RPC server stops after every request that it has taken.  Then the manager stops.  Requests
-    may use ``requests_s``, which is less than the time of the whole process.
+    to send no more, and the RPC server stops after every request that it has taken.  Then the manager waits for the
+    deletes of what failed requests have written, and stops.  Both waits are parts of ``drain_timeout_s``, the time of
+    the whole process.
     """
 
-    def __init__(self, server: Any, requests_s: float) -> None:
+    def __init__(self, server: Any, drain_timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._server = server
-        self._requests_s = requests_s
+        self._drain_timeout_s = drain_timeout_s
+        self._clock = clock
 
     def start(self) -> None:
         """See ``service.runner.Service``."""
@@ -220,13 +225,15 @@ class LosslessStop:
 
     def stop(self) -> None:
         """See ``service.runner.Service``."""
+        deletes_until_s = self._clock() + self._drain_timeout_s * DELETES_PART
         self._server.manager.set_shutdown_in_progress()
-        self._server.manager.stop_within(self._requests_s)
+        self._server.manager.stop_within(self._drain_timeout_s * REQUESTS_PART)
         if self._server.rpcserver is not None:  # None: stopped while it was starting
             self._server.rpcserver.stop()
             self._server.rpcserver.wait()
-        self._server.stop()
+        self._server.manager.drain(max(0.0, deletes_until_s - self._clock()))
         self._server.manager.cleanup_host()
+        self._server.stop()
 
 
 #: What a reload says that failed: before it changed anything, and after that.

@@ -244,7 +244,8 @@ class RunningScheduler:
         self._sync.stop_polls()
 
     def drain(self, timeout_s: float) -> bool:
-        """Refuse new requests, and wait for those in flight.  Returns whether all have ended."""
+        """Refuse new requests, and wait for those in flight, and for the deletes of what failed ones have written.
+        Returns whether all requests have ended."""
         return self.engine.drain(timeout_s)
 
     def stop(self) -> None:

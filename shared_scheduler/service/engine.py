@@ -44,6 +44,11 @@ COLLECT_AFTER = (20_000, 20, 20)
 #: Time after the core's deadline at which a waiting caller gets an internal error.
 GRACE_S = 5.0
 
+#: How often an engine that is drained looks whether all deletes have ended.
+DRAIN_POLL_S = 0.05
+#: The number of servers that are named at the end, because their allocations may be left.
+LEFT_TOLD_MAX = 20
+
 T = TypeVar("T")
 
 Outcome = ef.Answer | ef.Fail
@@ -126,10 +131,18 @@ class Engine:
         self.handle(ev.Stopping(self.clock() + timeout_s))
 
     def drain(self, timeout_s: float) -> bool:
-        """Refuse new requests, and wait for those in flight.  Returns whether all have ended."""
+        """Refuse new requests, and wait for those in flight, and for the deletes of what failed ones have written.
+
+        Deletes that are due after ``timeout_s`` are not waited for.  Returns whether all requests have ended.
+        """
+        until_s = self.clock() + timeout_s
         self.handle(ev.Draining())
         waiting = list(self._waiting.values())
-        return not futures.wait(waiting, timeout_s).not_done
+        if futures.wait(waiting, timeout_s).not_done:
+            return False
+        while self.inspect(lambda core: core.claims.ending_by(until_s)) and self.clock() < until_s:
+            self._stopped.wait(DRAIN_POLL_S)
+        return True
 
     def stop(self) -> None:
         """Stop everything; requests that still wait end with an error.  Idempotent."""
@@ -141,12 +154,20 @@ class Engine:
         if self._sinks is not None:
             self._sinks.writer.stop()  # first, because a delete that it still sends reads the reader's databases
             self._sinks.reader.stop()
+            self._tell_what_is_left()
         for own in list(self.channels.values()):
             own.channel.close()
         for waiting in list(self._waiting.values()):
             _end(waiting, EngineBrokenError("the scheduler has stopped"))
         if self._timer.is_alive() and self._timer is not threading.current_thread():
             self._timer.join()
+
+    def _tell_what_is_left(self) -> None:
+        claims = self.inspect(lambda core: list(core.claims.open()))
+        servers = sorted({claim.intent.consumer for claim in claims if claim.writing_s is not None})
+        if servers:
+            more = f" and {len(servers) - LEFT_TOLD_MAX} others" if len(servers) > LEFT_TOLD_MAX else ""
+            LOG.warning("Allocations may be left of servers %s%s", ", ".join(servers[:LEFT_TOLD_MAX]), more)
 
     # -- requests
 

@@ -54,6 +54,9 @@ class Manager:
     def stop_within(self, timeout_s: float) -> None:
         """The requests of this test end when the test wants."""
 
+    def drain(self, timeout_s: float) -> None:
+        """Nothing is written."""
+
     def cleanup_host(self) -> None:
         """Nothing to clean."""
 

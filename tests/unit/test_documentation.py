@@ -309,6 +309,7 @@ SENTENCES = {
         f"at most once in {WORDS[round(ordered_resyncs.ORDER_INTERVAL_S)]} seconds by this command, and "
         f"{WORDS[round(ordered_resyncs.ORDERS_PER_S)]} hosts a second",
         f"may use {WORDS[round(5 * process.REQUESTS_PART)]} fifths of ``drain_timeout_s``",
+        f"until {WORDS[round(10 * process.DELETES_PART)]} tenths of ``drain_timeout_s``",
     ),
     "doc/source/admin/groups.rst": (
         f"a database does not within {WORDS[round(state_sync.QUESTION_READ_WITHIN_S)]} seconds",

@@ -320,6 +320,7 @@ def test_while_placement_does_not_answer_users_read_neither_its_address_nor_a_no
     start: Any, cloud: Cloud, monkeypatch: pytest.MonkeyPatch, conf: Any
 ) -> None:
     conf.set_override("request_timeout_s", 2.0, group="shared_scheduler")
+    conf.set_override("drain_timeout_s", 1, group="shared_scheduler")  # a stop waits for what cannot be deleted
     cloud.compute("cmp1")
     start()
     monkeypatch.setattr(cloud.placement.transport, "call", placement_is_away)

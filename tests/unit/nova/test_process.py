@@ -295,3 +295,38 @@ def test_a_url_that_cannot_be_used_ends_in_one_line_without_the_password(tmp_pat
     assert "percent-encode" in output
     assert "s3c" not in output
     assert "Traceback" not in output
+
+
+class StoppingServer:
+    """A Service whose last requests take their time, and what is called of its manager."""
+
+    rpcserver: Any
+
+    def __init__(self, requests_take_s: float) -> None:
+        self.now, self.called = 1000.0, list[tuple[Any, ...]]()
+        self.manager = self.rpcserver = self
+        self._requests_take_s = requests_take_s
+
+    def wait(self) -> None:
+        self.now += self._requests_take_s
+
+    def drain(self, timeout_s: float) -> None:
+        self.called.append(("drain", timeout_s))
+
+    def stop_within(self, timeout_s: float) -> None:
+        self.called.append(("stop within", timeout_s))
+
+    def cleanup_host(self) -> None:
+        self.called.append(("clean up",))
+
+    def set_shutdown_in_progress(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+@pytest.mark.parametrize(("requests_take_s", "left_s"), [(4.0, 50.0), (48.0, 6.0), (70.0, 0.0)])
+def test_a_stop_leaves_what_the_requests_did_not_use_to_the_deletes(requests_take_s: float, left_s: float) -> None:
+    server = StoppingServer(requests_take_s)
+
+    process.LosslessStop(server, 60.0, lambda: server.now).stop()
+
+    assert server.called == [("stop within", 48.0), ("drain", left_s), ("clean up",)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from itertools import count
 
 import pytest
 
@@ -16,7 +15,7 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.write_queue import Work
 from shared_scheduler.service.engine import Engine, Sinks
-from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only, only_claim
+from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only
 
 #: for a wait that ends much earlier
 PATIENCE_S = 180.0
@@ -30,7 +29,7 @@ class Reader:
     def stop(self) -> None: ...
 
 
-class Deleter(Reader):
+class Deleter:
     """A writer that answers the deletes that it gets until it is stopped; ``gone``: how, one after the other."""
 
     def __init__(self, *gone: bool) -> None:
@@ -38,6 +37,8 @@ class Deleter(Reader):
         self.deletes: list[ef.DeleteAllocation] = []
         self.answer: Callable[[ev.Event], None] = lambda _: None
         self.stopped = False
+
+    def start(self) -> None: ...
 
     def submit(self, effect: Work) -> None:
         assert isinstance(effect, ef.DeleteAllocation) and not self.stopped
@@ -90,3 +91,41 @@ def test_a_delete_that_failed_is_repeated_before_the_end(begun: list[Bench]) -> 
     # then the second one came before the end
     assert len(deleter.deletes) == 2
     assert len(bench.driver.core.claims) == 0
+
+
+def test_a_delete_that_is_due_after_the_end_is_not_waited_for_and_its_server_is_named(
+    begun: list[Bench], caplog: pytest.LogCaptureFixture
+) -> None:
+    # given a write that may be carried out for a minute, and a clock that stands still
+    begun.append(bench := Bench(Deleter(), lambda: 1000.0))
+    bench.written(may_arrive=True)
+    assert len(bench.driver.core.claims) == 1
+
+    # when the scheduler stops within less than that, then it does not wait
+    assert bench.engine.drain(30.0)
+    bench.engine.stop()
+
+    # and an operator can find what may be left
+    assert bench.deleter.deletes == []
+    assert "Allocations may be left of servers server-1" in caplog.messages
+
+
+def test_a_delete_that_does_not_end_is_waited_for_as_long_as_there_is_time(begun: list[Bench]) -> None:
+    # given a Placement that does not answer the delete
+    now = iter(range(1000, 1_000_000))
+    begun.append(bench := Bench(Deleter(), lambda: float(next(now))))
+    bench.written()
+
+    # when the scheduler stops, then it does so in time
+    assert bench.engine.drain(30.0)
+    assert len(bench.driver.core.claims) == 1
+
+
+def test_an_end_that_leaves_nothing_names_no_server(begun: list[Bench], caplog: pytest.LogCaptureFixture) -> None:
+    begun.append(bench := Bench(Deleter(True)))
+    bench.written()
+
+    bench.engine.drain(PATIENCE_S)
+    bench.engine.stop()
+
+    assert not [line for line in caplog.messages if "may be left" in line]

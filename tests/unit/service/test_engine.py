@@ -7,6 +7,7 @@ import gc
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -28,6 +29,7 @@ class Scripted:
         self.deadline_s: float | None = None
         self.script: Callable[[ev.Event], list[ef.Effect]] = lambda event: []
         self.inside = 0
+        self.claims = SimpleNamespace(ending_by=lambda at_s: [], open=list)
 
     def step(self, event: ev.Event, now: float) -> list[ef.Effect]:
         self.inside += 1
