@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -206,6 +207,16 @@ class racing:
 # -- what others write ---------------------------------------------------------------------------
 
 
+class LostRace:
+    """Placement's answer when it has used up its retries for a provider."""
+
+    status_code = 409
+    text = "resource provider generation conflict"
+
+    def json(self) -> dict[str, Any]:
+        return {"errors": [{"code": CONCURRENT_UPDATE, "detail": self.text}]}
+
+
 class NovasClient:
     """Nova's own report client, with something that happens before its next write."""
 
@@ -214,16 +225,25 @@ class NovasClient:
         self.client = report.SchedulerReportClient(adapter=self)
         self.context = nova_context.get_admin_context()
         self._before: list[Callable[[], None]] = []
+        self._races = 0
 
     def before_write(self, action: Callable[[], None]) -> None:
         self._before.append(action)
+
+    def lose_races(self, count: int) -> None:
+        """Placement answers the next writes as after a lost race for a provider."""
+        self._races = count
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._adapter, name)
 
         def carried(*args: Any, **kwargs: Any) -> Any:
-            while name in ("put", "post") and self._before:
+            writes = name in ("put", "post")
+            while writes and self._before:
                 self._before.pop()()
+            if writes and self._races:
+                self._races -= 1
+                return LostRace()
             return method(*args, **kwargs)
 
         return carried if callable(method) else method
@@ -349,6 +369,139 @@ def test_a_revert_to_a_source_that_excludes_the_server_fails(
     assert operation("revert").no_capacity is Then.FAILS
     assert not novas.client.move_allocations(novas.context, migration, scene.servers[0])
     assert scene.all_held() == [{scene.best: {"VCPU": 2}}]
+
+
+@pytest.fixture
+def at_home(placement: PrivatePlacement, driver: PlacementDriver) -> tuple[Scene, str]:
+    """A server that is on its source, and the uuid of a migration that begins."""
+    scene = begin(placement, driver, operation("build"))
+    placement.take(scene.servers[0], {scene.source: {"VCPU": 2}})
+    return scene, str(uuid.uuid4())
+
+
+@pytest.fixture
+def leaving(placement: PrivatePlacement, novas: NovasClient, at_home: tuple[Scene, str]) -> tuple[Scene, str]:
+    """A server whose migration holds its source, when the scheduler has found no host."""
+    scene, migration = at_home
+    assert novas.client.move_allocations(novas.context, scene.servers[0], migration)
+    return at_home
+
+
+def test_the_start_of_a_move_gives_the_source_to_the_migration(
+    placement: PrivatePlacement, novas: NovasClient, at_home: tuple[Scene, str]
+) -> None:
+    scene, migration = at_home
+    for _ in range(2):  # its own attempt, once more
+        assert novas.client.move_allocations(novas.context, scene.servers[0], migration)
+    row = operation("start of a move")
+    assert (row.writer, row.own_attempt) == (Writer.CONDUCTOR, Then.WRITTEN)
+    assert scene.all_held() == [{}]
+    assert scene.held(migration) == {scene.source: {"VCPU": 2}}
+    assert placement.client.consumer(migration).generation == 1
+
+
+@pytest.mark.parametrize("whose", ["the server's", "the migration's"])
+def test_the_start_of_a_move_that_meets_another_writer_fails(
+    placement: PrivatePlacement, novas: NovasClient, at_home: tuple[Scene, str], whose: str
+) -> None:
+    # given a second writer, between the reads of both consumers and the write
+    scene, migration = at_home
+    server, theirs = scene.servers[0], {scene.other: {"VCPU": 3}}
+    changed, generation = (server, 1) if whose == "the server's" else (migration, None)
+    novas.before_write(lambda: placement.take(changed, theirs, generation))
+    # when the conductor begins the move
+    row = operation("start of a move")
+    assert (row.sends, row.consumer_conflict) == ("as read", Then.FAILS)
+    with pytest.raises(exception.AllocationMoveFailed):
+        novas.client.move_allocations(novas.context, server, migration)
+    # then all is as the second writer left it
+    before = {server: {scene.source: {"VCPU": 2}}, migration: {}}
+    assert {name: scene.held(name) for name in (server, migration)} == before | {changed: theirs}
+
+
+def test_the_start_of_a_move_from_a_source_that_excludes_the_server_fails(
+    placement: PrivatePlacement, novas: NovasClient, at_home: tuple[Scene, str]
+) -> None:
+    scene, migration = at_home
+    placement.set(scene.source, "inventories", {"VCPU": {"total": 8, "max_unit": 1}})
+    assert operation("start of a move").no_capacity is Then.FAILS
+    assert not novas.client.move_allocations(novas.context, scene.servers[0], migration)
+    assert (scene.all_held(), scene.held(migration)) == ([{scene.source: {"VCPU": 2}}], {})
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["no host was found", "a scheduler has left its write"])
+def test_the_end_of_a_failed_move_gives_the_source_back(
+    placement: PrivatePlacement, novas: NovasClient, leaving: tuple[Scene, str], left: bool
+) -> None:
+    scene, migration = leaving
+    if left:
+        placement.take(scene.servers[0], {scene.best: {"VCPU": 2}})
+    for _ in range(2):  # its own attempt, once more
+        assert novas.client.move_allocations(novas.context, migration, scene.servers[0])
+    row = operation("end of a failed move")
+    assert (row.writer, row.own_attempt) == (Writer.CONDUCTOR, Then.WRITTEN)
+    assert (scene.all_held(), scene.held(migration)) == ([{scene.source: {"VCPU": 2}}], {})
+    assert placement.used(scene.best) == 0
+
+
+@pytest.mark.parametrize("whose", ["the server's", "the migration's"])
+def test_the_end_of_a_failed_move_that_meets_another_writer_fails(
+    placement: PrivatePlacement, novas: NovasClient, leaving: tuple[Scene, str], whose: str
+) -> None:
+    # given a second writer, such as a scheduler whose write comes late
+    scene, migration = leaving
+    server, theirs = scene.servers[0], {scene.best: {"VCPU": 2}}
+    changed, generation = (server, None) if whose == "the server's" else (migration, 1)
+    novas.before_write(lambda: placement.take(changed, theirs, generation))
+    # when the conductor ends the move
+    row = operation("end of a failed move")
+    assert (row.sends, row.consumer_conflict) == ("as read", Then.FAILS)
+    with pytest.raises(exception.AllocationMoveFailed):
+        novas.client.move_allocations(novas.context, migration, server)
+    # then all is as the second writer left it
+    before = {server: {}, migration: {scene.source: {"VCPU": 2}}}
+    assert {name: scene.held(name) for name in (server, migration)} == before | {changed: theirs}
+
+
+def test_the_end_of_a_failed_move_to_a_source_that_excludes_the_server_fails(
+    placement: PrivatePlacement, novas: NovasClient, leaving: tuple[Scene, str]
+) -> None:
+    scene, migration = leaving
+    placement.set(scene.source, "inventories", {"VCPU": {"total": 8, "max_unit": 1}})
+    assert operation("end of a failed move").no_capacity is Then.FAILS
+    assert not novas.client.move_allocations(novas.context, migration, scene.servers[0])
+    assert (scene.all_held(), scene.held(migration)) == ([{}], {scene.source: {"VCPU": 2}})
+
+
+def test_a_write_of_a_scheduler_that_comes_after_the_end_of_a_failed_move_is_refused(
+    placement: PrivatePlacement, driver: PlacementDriver, novas: NovasClient, leaving: tuple[Scene, str]
+) -> None:
+    scene, migration = leaving
+    assert novas.client.move_allocations(novas.context, migration, scene.servers[0])
+    outcome = driver.select(scene.request)
+    assert isinstance(outcome, Fail) and outcome.code is FailureCode.CONSUMER_CONFLICT
+    assert scene.all_held() == [{scene.source: {"VCPU": 2}}]
+
+
+@pytest.mark.parametrize("name", ["start of a move", "end of a failed move"])
+def test_a_race_for_the_source_of_a_move_is_tried_again(
+    novas: NovasClient, at_home: tuple[Scene, str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "random", SimpleNamespace(uniform=lambda *_: 0.0))  # its pauses
+    # given a Placement that has lost a race for the source, as with ``allocation_conflict_retry_count`` 1
+    scene, migration = at_home
+    consumers = (scene.servers[0], migration)
+    if name == "end of a failed move":
+        assert novas.client.move_allocations(novas.context, *consumers)
+        consumers = consumers[::-1]
+    novas.lose_races(1)
+    # then Nova's client reads and writes once more
+    assert operation(name).provider_conflict is Then.AGAIN
+    assert novas.client.move_allocations(novas.context, *consumers)
+    assert (scene.held(consumers[0]), scene.held(consumers[1])) == ({}, {scene.source: {"VCPU": 2}})
+    # and gives up after four times
+    novas.lose_races(4)
+    assert not novas.client.move_allocations(novas.context, *consumers[::-1])
 
 
 def test_a_shelve_offload_deletes_all_allocations(

@@ -103,6 +103,13 @@ OPERATIONS = (
     _merged("live migrate", _NEW, "null", "live-migration"),
     _merged("evacuate", _MERGE, "as known", "evacuation"),
     _theirs("rebuild", Writer.NOBODY, "-", *(Then.NOTHING,) * 4),
+    # of a resize or migration: the source's allocations go from the server to the migration's uuid (null), before the
+    # scheduler is asked
+    _theirs("start of a move", Writer.CONDUCTOR, "as read",
+            Then.FAILS, Then.AGAIN, Then.FAILS, Then.WRITTEN),
+    # and they go back, instead of whatever the server has
+    _theirs("end of a failed move", Writer.CONDUCTOR, "as read",
+            Then.FAILS, Then.AGAIN, Then.FAILS, Then.WRITTEN),
     _theirs("confirm", Writer.COMPUTE, "as read",
             Then.NOTHING, Then.FAILS, Then.FAILS, Then.NOTHING),
     _theirs("revert", Writer.COMPUTE, "as read",
