@@ -53,6 +53,13 @@ FLOWS: dict[str, tuple[str, ...]] = {
         "test_cross_cell_migrate.TestMultiCellMigrate.test_cold_migrate_cross_cell_weigher_stays_in_source_cell",
         "test_servers_resource_request.CrossCellResizeWithQoSPort.test_cross_cell_migrate_server_with_qos_ports",
     ),
+    "moves whose allocations another writer changes": (
+        "test_servers.ConsumerGenerationConflictTest.test_migrate_move_allocation_fails_due_to_conflict",
+        "test_servers.ConsumerGenerationConflictTest.test_confirm_migrate_delete_alloc_on_source_fails",
+        "test_servers.ConsumerGenerationConflictTest"
+        ".test_revert_migrate_delete_dest_allocation_fails_due_to_conflict",
+        "test_servers.ConsumerGenerationConflictTest.test_live_migrate_drop_allocation_on_source_fails",
+    ),
     "live migrate, with a growing list of hosts to ignore": (
         "test_servers.ServerMovingTests.test_live_migrate_pre_check_fails",
         "test_servers.ServerMovingTests.test_live_migrate",
