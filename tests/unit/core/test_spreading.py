@@ -19,6 +19,7 @@ from tests.unit.core.scheduler_driver import (
     SchedulerDriver,
     claims_in,
     node_read,
+    nodes_of,
     of_kind,
     only,
     only_claim,
@@ -133,6 +134,17 @@ def stand(driver: SchedulerDriver, ask: ef.AskGroup, unanswered: str = "", **hom
     """Servers stand on these nodes (names with _ for -)."""
     standing = {name.replace("_", "-"): frozenset({node}) for name, node in homes.items()}
     return driver.give(ev.GroupAnswered(ask.ask_id, standing, "", frozenset(unanswered.split()), cause=ask.cause))
+
+
+def test_the_servers_of_one_request_do_not_wait_for_each_other() -> None:
+    # given three racks, and one request for four servers in each of them
+    driver = in_racks("node-1", "node-2", "node-3")
+    servers = [f"server-{number}" for number in range(12)]
+    # when all are written, and Placement has no others
+    ask = placed(driver, driver.ask(request(*servers, hints=HINTS)))
+    # then they are answered after the first check
+    answer = only(ef.Answer, stand(driver, ask))
+    assert sorted(nodes_of(answer)) == ["node-1"] * 4 + ["node-2"] * 4 + ["node-3"] * 4
 
 
 def test_a_request_is_answered_after_a_read_of_the_members_that_are_not_built() -> None:
