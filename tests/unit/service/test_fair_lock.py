@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.core.claims import OpenClaim
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.service.engine import Engine, Sinks
@@ -28,10 +29,18 @@ class Sink:
     def submit(self, effect: Any) -> None: ...
 
 
+class NoClaims:
+    """The claims of a core that has none."""
+
+    def open(self) -> list[OpenClaim]:
+        return []
+
+
 class Deciding:
     """Stands in for the core: decides, and between the choice and the claim lets other threads run."""
 
     def __init__(self, table: HostTable) -> None:
+        self.claims = NoClaims()
         self._table = table
         self._decider = Decider(table)
         self.others_had_their_chance: Callable[[], bool] = lambda: True
@@ -59,6 +68,7 @@ class Listing:
     """Stands in for the core: records the events."""
 
     def __init__(self) -> None:
+        self.claims = NoClaims()
         self.seen: list[ev.Event] = []
         self.script: Callable[[], None] = lambda: None
 
