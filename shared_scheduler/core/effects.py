@@ -204,6 +204,33 @@ class RecordBuild(Caused):
     at_s: float | None = None
 
 
+class SeenBy(StrEnum):
+    """What has found that another writer changed the allocations of a consumer."""
+
+    NEW = "new"  # the first write of a server that should have no allocations
+    MERGE = "merge"  # the write of an evacuation
+    DELETE = "delete"  # the delete of an allocation that is not needed
+    REPORT = "report"  # what an agent has published, or what was read of a node without one
+
+
+@dataclass(frozen=True, slots=True)
+class ExamineChange(Caused):
+    """Find out from Nova and Placement what a change means that another writer has made, and record it.
+
+    ``before`` and ``generation_before`` are what the last write of this scheduler left of the consumer, or what was
+    seen of it since; of a report, only the part in the tree of its ``node``.  A generation of None: the consumer has no
+    allocations."""
+
+    consumer: str
+    node: str
+    host: str
+    before: Allocations
+    generation_before: int | None
+    after: Allocations
+    generation_after: int | None
+    seen_by: SeenBy
+
+
 class NodeChange(StrEnum):
     """What happened to the knowledge of a node."""
 
@@ -303,6 +330,7 @@ Effect = (
     | ReadBuild
     | RecordBuild
     | RecordNode
+    | ExamineChange
     | Answer
     | Fail
 )

@@ -30,7 +30,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
-from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
+from shared_scheduler.core.effects import DeleteAllocation, SeenBy, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.core.write_queue import INTERNAL_ERROR
 from shared_scheduler.placement import consumer_conflicts
@@ -39,7 +39,7 @@ from shared_scheduler.placement.conflict_patience import NextWrite
 from shared_scheduler.placement.connection import Meaning, PlacementError, Reply
 from shared_scheduler.placement.consumer_conflicts import ConflictCase, ConsumerAllocations
 from shared_scheduler.placement.consumer_write import ConsumerWrite
-from shared_scheduler.placement.foreign_changes import Action, ForeignChanges
+from shared_scheduler.placement.foreign_changes import ForeignChanges
 from shared_scheduler.placement.in_doubt_writes import CheckResult, InDoubtWrites, WriteAttempt
 from shared_scheduler.placement.late_writes import MAY_ARRIVE, LateWrites
 from shared_scheduler.placement.overcommit_check import OvercommitCheck
@@ -258,7 +258,7 @@ class AllocationWriter:
         return self._locate(consumer).activity in (ServerActivity.UNDER_WAY, ServerActivity.AT_REST)
 
     def _note_foreign(self, course: _Sent, standing: ConsumerAllocations) -> None:
-        seen_by = Action.NEW if course.before is None else Action.MERGE
+        seen_by = SeenBy.NEW if course.before is None else SeenBy.MERGE
         before = course.before or ConsumerAllocations()
         if not course.answered and course.shows_in(standing):
             before = ConsumerAllocations(course.next.allocations, course.generation)
@@ -349,7 +349,7 @@ class AllocationWriter:
             finding = consumer_conflicts.find_delete(standing, attempt.written, attempt.generation)
             is_known = any(consumer_conflicts.is_same(standing, one) for one in (seen, left))
             if finding is ConflictCase.FOREIGN and not is_known:
-                self.foreign_changes.add(consumer, seen, standing, Action.DELETE, self._wall_clock())
+                self.foreign_changes.add(consumer, seen, standing, SeenBy.DELETE, self._wall_clock())
             rest = consumer_conflicts.rest_of(standing.allocations, attempt.written, attempt.before, finding)
             if rest is None:
                 if left.generation is not None:  # it stood, and was deleted by a call without an answer

@@ -12,22 +12,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from typing import Any
 
+from shared_scheduler.core.effects import SeenBy
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.protocol.messages import Allocations
 
 #: The number of stored changes; the oldest are dropped first.
 MAX_CHANGES = 200
-
-
-class Action(StrEnum):
-    """The action of this scheduler that found the change."""
-
-    NEW = "new"  # the first write of a server that should have no allocations
-    MERGE = "merge"  # the write of an evacuation
-    DELETE = "delete"  # the delete of an allocation that is not needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +31,7 @@ class ForeignChange:
     generation_before: int | None
     after: Allocations
     generation_after: int | None
-    seen_by: Action
+    seen_by: SeenBy
     seen_at_s: float
 
 
@@ -52,7 +44,7 @@ class ForeignChanges:
         self._count = 0
 
     def add(
-        self, consumer: str, before: ConsumerAllocations, after: ConsumerAllocations, seen_by: Action, at_s: float
+        self, consumer: str, before: ConsumerAllocations, after: ConsumerAllocations, seen_by: SeenBy, at_s: float
     ) -> None:
         """Record a change that was found at ``at_s``."""
         change = ForeignChange(

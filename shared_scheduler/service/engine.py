@@ -73,6 +73,8 @@ class Sinks:
     check_service: Callable[[str, str, str], None] = lambda claim_id, cell, host: None
     #: keeps the end of a build, or a change of a node; must not block
     record: Callable[[ef.RecordBuild | ef.RecordNode], None] = lambda effect: None
+    #: examines a change that another writer made, and records it; must not block
+    examine: Callable[[ef.ExamineChange], None] = lambda effect: None
 
 
 class EngineBrokenError(Exception):
@@ -262,6 +264,9 @@ class Engine:
                 self._resolve(effect)
             case ef.RecordBuild() | ef.RecordNode():
                 self._record(effect)
+            case ef.ExamineChange():
+                if self._sinks is not None:
+                    self._sinks.examine(effect)
             case _:
                 self._submit(effect)
 

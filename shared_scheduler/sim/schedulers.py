@@ -288,7 +288,7 @@ class SimScheduler:
                 self._writers.submit(effect)
             case ef.Answer() | ef.Fail():
                 self._listener.answered(self, effect)
-            case ef.RecordBuild() | ef.RecordNode() | ef.ReadBuild():
+            case ef.RecordBuild() | ef.RecordNode() | ef.ReadBuild() | ef.ExamineChange():
                 pass  # a simulated scheduler keeps no records
             case ef.RefreshNode():
                 self._listener.refresh(self, effect.node, effect.in_s)

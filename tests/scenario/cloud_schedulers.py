@@ -91,7 +91,7 @@ class ScriptedScheduler:
             case ef.RefreshNode(_, node):
                 search = self.cloud.search_for
                 self.call("databases", f"read {node}", lambda: search(node), lambda: None)
-            case ef.RecordBuild() | ef.RecordNode() | ef.ReadBuild():
+            case ef.RecordBuild() | ef.RecordNode() | ef.ReadBuild() | ef.ExamineChange():
                 pass
             case _:
                 self.ask(effect)

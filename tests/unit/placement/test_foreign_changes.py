@@ -14,11 +14,11 @@ import requests
 from jsonschema import Draft202012Validator
 
 from shared_scheduler.answers.schema import schemas
-from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
+from shared_scheduler.core.effects import DeleteAllocation, SeenBy, WriteAllocation
 from shared_scheduler.core.events import AllocationWritten, WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
-from shared_scheduler.placement.foreign_changes import Action, ForeignChanges
+from shared_scheduler.placement.foreign_changes import ForeignChanges
 from tests.unit.placement.real_placement import Fault, World, carried_out, lost_reply, raced
 from tests.unit.placement.test_allocation_writer import evacuated, intent, undo
 from tests.unit.placement.test_known_generation import known
@@ -46,7 +46,7 @@ def test_a_change_before_our_delete(world: World, allocation_writer: AllocationW
     assert change["seen_at_s"] > 1_700_000_000
     assert change == {
         "consumer": effect.consumer, "before": effect.allocations, "generation_before": 1,
-        "after": both, "generation_after": 2, "seen_by": Action.DELETE, "seen_at_s": change["seen_at_s"],
+        "after": both, "generation_after": 2, "seen_by": SeenBy.DELETE, "seen_at_s": change["seen_at_s"],
     }  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def test_a_change_before_an_evacuation(world: World, allocation_writer: Allocati
     world.take(effect.consumer, {source: {"VCPU": 1}, port: {"VCPU": 1}}, generation=1)
     assert allocation_writer.write(evacuation).code is WriteCode.WRITTEN
     [change] = seen(allocation_writer)
-    assert (change["seen_by"], change["generation_before"], change["generation_after"]) == (Action.MERGE, 1, 2)
+    assert (change["seen_by"], change["generation_before"], change["generation_after"]) == (SeenBy.MERGE, 1, 2)
 
 
 def test_a_server_that_should_have_no_allocations(world: World, allocation_writer: AllocationWriter) -> None:
@@ -74,7 +74,7 @@ def test_a_server_that_should_have_no_allocations(world: World, allocation_write
     world.take(effect.consumer, theirs)
     assert allocation_writer.write(effect).code is WriteCode.CONSUMER_CONFLICT
     [change] = seen(allocation_writer)
-    assert (change["seen_by"], change["before"], change["after"]) == (Action.NEW, {}, theirs)
+    assert (change["seen_by"], change["before"], change["after"]) == (SeenBy.NEW, {}, theirs)
 
 
 def test_lost_replies_and_lost_races_are_no_foreign_changes(world: World, allocation_writer: AllocationWriter) -> None:
@@ -189,7 +189,7 @@ def test_a_change_after_our_write_whose_answer_was_lost_does_not_contain_it(
 def test_the_last_ones_are_kept_and_all_are_counted() -> None:
     changes = ForeignChanges(max_changes=2)
     for number in range(5):
-        changes.add(f"server-{number}", ConsumerAllocations(), ConsumerAllocations(), Action.NEW, float(number))
+        changes.add(f"server-{number}", ConsumerAllocations(), ConsumerAllocations(), SeenBy.NEW, float(number))
     report = changes.report()
     assert report["count"] == 5
     assert [change["consumer"] for change in report["changes"]] == ["server-4", "server-3"]
