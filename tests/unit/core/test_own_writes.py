@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent publishes of a server shows whether somebody has changed what this scheduler wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from shared_scheduler.protocol.limits import SILENT_AFTER_S
+from shared_scheduler.protocol.messages import Allocations, Consumer, Increment
+from tests.unit.core.scheduler_driver import (
+    SchedulerDriver,
+    host_of,
+    node_read,
+    of_kind,
+    only,
+    only_claim,
+    request,
+    snapshot,
+    taken,
+)
+
+SERVER, NODE, OTHER = "server-1", "node-1", "node-2"
+#: the server as the agent publishes it when it has read Placement after the write
+BUILT = Consumer(taken(NODE), True, generation=1)
+#: it runs, and Placement has nothing of it
+BARE = Consumer({}, True)
+PORT: Allocations = {"port": {"NET_BW": 1}}
+
+
+class Story:
+    """A server that this scheduler has placed on the first node, whose agent then publishes one increment after the
+    other."""
+
+    def __init__(self, *, shown: bool = True, generation: int = 1) -> None:
+        self.driver = SchedulerDriver().with_agents(NODE, OTHER)
+        self.sequences = {NODE: 1, OTHER: 1}
+        self.claim = self._claim(request(SERVER, force_hosts=(host_of(NODE),)))
+        self.publish(Consumer(taken(NODE), True), claims={self.claim.claim_id: SERVER})
+        self.write = only(ef.WriteAllocation, self.driver.accept(self.claim))
+        self.answer = only(ef.Answer, self.written(self.write, generation))
+        if shown:
+            self.publish(replace(BUILT, generation=generation), claims={self.claim.claim_id: None})
+
+    def _claim(self, asked: Any) -> Any:
+        return only_claim(self.driver.ask(asked))
+
+    def written(self, write: ef.WriteAllocation, generation: int) -> list[ef.Effect]:
+        done = ev.AllocationWritten(
+            write.claim_id, ev.WriteCode.WRITTEN, "", write.allocations, generation=generation, cause=write.cause
+        )
+        return self.driver.give(done)
+
+    def publish(self, consumer: Consumer | None, node: str = NODE, **more: Any) -> list[ef.ExamineChange]:
+        """The next increment of the agent."""
+        self.sequences[node] += 1
+        increment = Increment(node, 1, self.sequences[node], {}, {SERVER: consumer})
+        return changes(self.driver.hear(replace(increment, **more)))
+
+
+def changes(effects: Sequence[ef.Effect]) -> list[ef.ExamineChange]:
+    return of_kind(ef.ExamineChange, effects)
+
+
+def test_what_the_agent_publishes_of_our_write_is_no_change() -> None:
+    story = Story(shown=False)
+    assert story.publish(BUILT, claims={story.claim.claim_id: None}) == []
+    assert story.publish(replace(BUILT, whole=True)) == []
+
+
+def test_a_later_generation_is_a_change() -> None:
+    story = Story()
+    [change] = story.publish(replace(BUILT, generation=2))
+    assert change == ef.ExamineChange(
+        SERVER, NODE, host_of(NODE), taken(NODE), 1, taken(NODE), 2, ef.SeenBy.REPORT, cause=change.cause
+    )
+
+
+def test_a_change_before_the_first_report_of_our_write() -> None:
+    story = Story(shown=False)
+    [change] = story.publish(Consumer({**taken(NODE), **PORT}, True, generation=2))
+    assert (change.generation_before, change.generation_after) == (1, 2)
+    assert change.after == {**taken(NODE), **PORT}
+
+
+def test_each_change_is_told_once() -> None:
+    story = Story()
+    story.publish(replace(BUILT, generation=2))
+    assert story.publish(replace(BUILT, generation=2, whole=True)) == []
+    [change] = story.publish(replace(BUILT, generation=3))
+    assert (change.generation_before, change.generation_after) == (2, 3)
+
+
+def test_all_allocations_of_a_server_that_runs_are_removed() -> None:
+    story = Story()
+    [change] = story.publish(BARE)
+    assert (change.before, change.generation_before, change.after, change.generation_after) == (
+        taken(NODE), 1, {}, None,
+    )  # fmt: skip
+    # and it is not found once more
+    assert story.publish(replace(BARE, group="g")) == []
+
+
+def test_they_are_removed_and_written_anew_with_equal_amounts() -> None:
+    # given an agent that reads Placement in between
+    story = Story()
+    assert len(story.publish(BARE)) == 1
+    # when they are there again in their first generation, then the removal was found, and is told once
+    assert story.publish(BUILT) == []
+
+
+def test_an_earlier_generation_is_one_of_a_new_record() -> None:
+    story = Story(generation=2)
+    [change] = story.publish(BUILT)
+    assert (change.generation_before, change.generation_after) == (2, 1)
+
+
+@pytest.mark.parametrize("last", [None, Consumer({}, False)])
+def test_a_server_that_nova_deletes_leaves_the_node_first(last: Consumer | None) -> None:
+    story = Story()
+    assert story.publish(replace(BUILT, member=False)) == []
+    assert story.publish(last) == []
+
+
+def test_both_may_be_one_increment() -> None:
+    assert Story().publish(None) == []
+
+
+def test_a_claim_that_ends_because_placement_has_its_allocations_no_more() -> None:
+    # given a claim that nova-compute has not taken over, and whose write the agent has seen
+    story = Story(shown=False)
+    pending = {story.claim.claim_id: SERVER}
+    assert story.publish(BUILT, claims=pending) == []
+    # when they are gone, then Nova must say whether it was asked to delete the server
+    [change] = story.publish(None, claims={story.claim.claim_id: None})
+    assert change.after == {}
+
+
+def test_a_report_that_is_older_than_our_write_is_no_change() -> None:
+    story = Story(shown=False, generation=3)
+    assert story.publish(replace(BUILT, generation=2)) == []
+    assert story.publish(None) == []
+    assert story.publish(replace(BUILT, generation=3)) == []
+
+
+def test_of_an_unknown_generation_nothing_is_known() -> None:
+    assert Story().publish(replace(BUILT, generation=0)) == []
+
+
+def test_an_agent_that_is_not_ready_has_not_read_placement() -> None:
+    story = Story()
+    assert story.publish(BARE, leaves={"agent.ready": False}) == []
+    # when it is ready again, its word counts
+    [change] = story.publish(BARE, leaves={"agent.ready": True})
+    assert change.after == {}
+
+
+def test_a_snapshot_counts_as_an_increment_does() -> None:
+    story = Story()
+    heard = story.driver.hear(snapshot(NODE, epoch=2, consumers={SERVER: replace(BUILT, generation=2)}))
+    assert [change.generation_after for change in changes(heard)] == [2]
+
+
+def test_a_snapshot_without_the_server() -> None:
+    assert changes(Story().driver.hear(snapshot(NODE, epoch=2))) == []
+
+
+def test_databases_tell_it_of_a_node_whose_agent_is_silent() -> None:
+    story = Story()
+    story.driver.wait(2 * SILENT_AFTER_S)
+    read, members = node_read(NODE, read_at_s=story.driver.now), frozenset([SERVER])
+    held = {SERVER: taken(NODE)}
+    found = story.driver.give(replace(read, consumers=held, members=members, generations={SERVER: 2}))
+    assert [change.generation_after for change in changes(found)] == [2]
+
+
+def test_a_read_that_began_before_our_write_is_no_change() -> None:
+    driver = SchedulerDriver().without_agents(NODE)
+    driver.now += 10
+    write = only(ef.WriteAllocation, driver.ask(request(SERVER)))
+    done = ev.AllocationWritten(write.claim_id, ev.WriteCode.WRITTEN, "", write.allocations, generation=1, cause="")
+    driver.give(done)
+    stale = replace(node_read(NODE, read_at_s=driver.now - 1), consumers={SERVER: taken(NODE)}, generations={SERVER: 7})
+    assert changes(driver.give(stale)) == []
+
+
+def test_while_a_write_of_ours_is_under_way_reports_may_show_it_already() -> None:
+    # given a server that is evacuated by this scheduler
+    story = Story()
+    move = request(
+        SERVER, merge_with_existing=True, ignore_hosts=frozenset([host_of(NODE)]), force_hosts=(host_of(OTHER),)
+    )
+    claim = only_claim(story.driver.ask(move))
+    story.publish(Consumer(taken(OTHER), True), OTHER, claims={claim.claim_id: SERVER})
+    write = only(ef.WriteAllocation, story.driver.accept(claim))
+    # when the agent of the source has read it before the answer comes
+    assert story.publish(replace(BUILT, generation=2)) == []
+    # then it is no change, neither now nor when the answer is there
+    both = {**taken(NODE), **taken(OTHER)}
+    done = ev.AllocationWritten(
+        write.claim_id, ev.WriteCode.WRITTEN, "", both, taken(NODE), generation=2, cause=write.cause
+    )
+    assert changes(story.driver.give(done)) == []
+    assert story.publish(Consumer(taken(OTHER), True, generation=2), OTHER) == []
+    # and one that follows is
+    [change] = story.publish(Consumer(taken(OTHER), True, generation=3), OTHER)
+    assert (change.node, change.generation_before) == (OTHER, 2)
+
+
+def test_what_was_missed_during_a_write_that_failed_is_found_after_it() -> None:
+    story = Story()
+    move = request(
+        SERVER, merge_with_existing=True, ignore_hosts=frozenset([host_of(NODE)]), force_hosts=(host_of(OTHER),)
+    )
+    claim = only_claim(story.driver.ask(move))
+    story.publish(Consumer(taken(OTHER), True), OTHER, claims={claim.claim_id: SERVER})
+    write = only(ef.WriteAllocation, story.driver.accept(claim))
+    assert story.publish(replace(BUILT, generation=2)) == []
+    full = ev.AllocationWritten(write.claim_id, ev.WriteCode.NO_CAPACITY, "full", cause=write.cause)
+    found = story.driver.give(full)
+    assert [change.generation_after for change in changes(found)] == [2]
+
+
+def test_what_we_delete_is_no_change() -> None:
+    story = Story()
+    [delete] = of_kind(
+        ef.DeleteAllocation, story.driver.give(ev.AnswerUnheard(story.answer.claim_ids, cause="unheard"))
+    )
+    assert story.publish(BARE) == []
+    assert changes(story.driver.deleted(delete)) == []
+    assert story.publish(None) == []
+
+
+def test_a_removal_shows_at_the_next_first_write() -> None:
+    # given a server on a node whose agent has told nothing since
+    story = Story()
+    # when it is moved, and Placement knows no allocations of it
+    claim = only_claim(story.driver.ask(request(SERVER, force_hosts=(host_of(OTHER),))))
+    story.publish(Consumer(taken(OTHER), True), OTHER, claims={claim.claim_id: SERVER})
+    write = only(ef.WriteAllocation, story.driver.accept(claim))
+    # then somebody has taken them away
+    [change] = changes(story.written(write, 1))
+    assert (change.node, change.before, change.after, change.seen_by) == (NODE, taken(NODE), {}, ef.SeenBy.NEW)
+
+
+def test_a_removal_that_was_published_is_not_found_again_at_the_next_write() -> None:
+    story = Story()
+    assert len(story.publish(BARE)) == 1
+    claim = only_claim(story.driver.ask(request(SERVER, force_hosts=(host_of(OTHER),))))
+    story.publish(Consumer(taken(OTHER), True), OTHER, claims={claim.claim_id: SERVER})
+    write = only(ef.WriteAllocation, story.driver.accept(claim))
+    assert changes(story.written(write, 1)) == []
+
+
+def test_a_node_that_is_removed_says_nothing_more_of_its_servers() -> None:
+    story = Story()
+    assert changes(story.driver.give(ev.NodesGone("cell-1", frozenset([NODE])))) == []
