@@ -115,6 +115,7 @@ from cachetools import FIFOCache
 
 from shared_scheduler.core.effects import AskConsumer, ConsumerPolicy, DeleteAllocation, Send, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, ConsumerAnswered, WriteCode
+from shared_scheduler.core.own_writes import OwnWrite, OwnWrites
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.step import Fact, Step, Timers
 from shared_scheduler.core.verdict_limit import VerdictLimit
@@ -210,6 +211,8 @@ class ConfirmedClaims:
 DATABASES = Version(0, 0)
 #: a write that another writer has overtaken
 CONFLICTS = frozenset({WriteCode.PROVIDER_CONFLICT, WriteCode.CONSUMER_CONFLICT})
+#: after such an answer, it is not known what the consumer has
+LEFT_UNKNOWN = frozenset({WriteCode.UNREACHABLE, WriteCode.CONSUMER_CONFLICT})
 #: pauses between attempts to delete stop growing here
 DELETE_PAUSE_MAX_S = 30.0
 #: a write without an answer this long after its deadline is treated as lost
@@ -320,6 +323,7 @@ class OpenClaim:
     seen: Version = DATABASES
     judged_s: float | None = None  # when the verdict came, and the epoch of the agent
     judged_epoch: int = 0
+    reflected: Version = DATABASES  # the version of the row from which on the agent reports it
     writing_s: float | None = None  # when the write began, and when its answer came
     answered_s: float | None = None
     wanted: bool = True
@@ -410,7 +414,9 @@ class Claims:
         table: HostTable,
         timers: Timers,
         confirmed: ConfirmedClaims,
+        own_writes: OwnWrites,
     ) -> None:
+        self._own_writes = own_writes
         self._identity = identity
         self._settings = settings
         self._table = table
@@ -538,6 +544,8 @@ class Claims:
         claim.state, claim.writing_s = ClaimState.WRITING, step.now
         deadline_s = min(intent.deadline_s, step.now + self._settings.write_timeout_s, self._written_by_s(claim))
         self._timers.set(("write", claim.claim_id), deadline_s + WRITE_GRACE_S)
+        left = self._own_writes.left(intent.consumer) if intent.policy is ConsumerPolicy.MERGE else None
+        self._own_writes.begin(intent.consumer)
         step.emit(
             WriteAllocation(
                 claim_id=claim.claim_id,
@@ -555,6 +563,7 @@ class Claims:
                 asked_s=intent.asked_s,
                 standing=intent.standing,
                 is_new=intent.is_new,
+                left=left,
             )
         )
 
@@ -588,7 +597,7 @@ class Claims:
             self._release(step, claim)
             self._forget(step, claim, ClaimState.TIMED_OUT)
         elif verdict.accepted:
-            claim.accepted = True
+            claim.accepted, claim.reflected = True, Version(verdict.epoch, verdict.reflected_sequence)
             self._table.accepted(claim.claim_id, verdict.epoch, verdict.reflected_sequence)
             self._write(step, claim)
         else:
@@ -704,6 +713,7 @@ class Claims:
         claim.write_code, claim.write_detail = event.code, event.detail
         claim.answered_s = step.now
         self._note_what_stands(claim, event)
+        self._note_own_write(step, claim, event)
         if event.code in CONFLICTS:
             self.counters["conflicts"] += 1
         if event.may_arrive:
@@ -719,6 +729,19 @@ class Claims:
     def _note_what_stands(claim: OpenClaim, event: AllocationWritten) -> None:
         claim.written, claim.before = event.written or claim.intent.allocations, event.before
         claim.generation = event.generation
+
+    def _note_own_write(self, step: Step, claim: OpenClaim, event: AllocationWritten) -> None:
+        intent = claim.intent
+        if event.code == WriteCode.WRITTEN:
+            is_first = intent.policy is ConsumerPolicy.NEW or not claim.before
+            self._own_writes.written(step, OwnWrite(
+                claim.claim_id, intent.consumer, intent.node, claim.written, claim.generation or 0, claim.reflected,
+                is_first,
+            ))  # fmt: skip
+        elif event.may_arrive or event.code in LEFT_UNKNOWN:
+            self._own_writes.uncertain(intent.consumer)
+        else:
+            self._own_writes.not_written(step, intent.consumer)
 
     def on_write_timer(self, step: Step, claim_id: str) -> None:
         """Give the write up as lost, and delete the allocations that it may have written."""
@@ -800,6 +823,7 @@ class Claims:
         intent = claim.intent
         self._timers.set(("deleting", claim.claim_id), max(step.now, intent.deadline_s) + DELETE_GRACE_S)
         sole_until_s = self._sole_until_s(claim)
+        known = self._own_writes.delete(intent.consumer, claim.claim_id, claim.began_s)
         step.emit(
             DeleteAllocation(
                 claim.claim_id,
@@ -810,6 +834,8 @@ class Claims:
                 sole_until_s,
                 claim.generation,
                 intent.is_new,
+                known.stood,
+                known.generation,
             )
         )
 

@@ -71,6 +71,7 @@ class WriteAllocation(OfRequest):
     ``standing``: all allocations that the consumer is known to have before a merge, with their generation, so that
     they need not be read.  None: they must be read.
     ``is_new``: it is of a new server, which is in no cell before a scheduler has answered.
+    ``left``: of a merge, what the last write of this scheduler is known to have left.
     """
 
     claim_id: str
@@ -88,6 +89,7 @@ class WriteAllocation(OfRequest):
     asked_s: float = 0.0
     standing: Consumer | None = None
     is_new: bool = False
+    left: Consumer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,9 @@ class DeleteAllocation(OfRequest):
 
     Until ``sole_until_s`` the request waits, so there is no other operation of this server.  After that another
     request may have placed the server on the same host: Nova's databases must be read first.
-    ``is_new``: as for ``WriteAllocation``."""
+    ``is_new``: as for ``WriteAllocation``.
+    ``stood``: the write was answered, and nothing of this scheduler has deleted it since.  ``noted``: changes of others
+    are recorded up to this generation."""
 
     claim_id: str
     consumer: str
@@ -110,6 +114,8 @@ class DeleteAllocation(OfRequest):
     sole_until_s: float = float("-inf")
     generation: int | None = None
     is_new: bool = False
+    stood: bool = False
+    noted: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,13 +47,14 @@ from random import Random
 
 from shared_scheduler.core.effects import NodeChange, RecordNode, RefreshNode, Send
 from shared_scheduler.core.events import NodeRead, NodesGone, NodesListed
+from shared_scheduler.core.own_writes import OwnWrites
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.second_agents import SecondAgents
 from shared_scheduler.core.step import Fact, Step, TimerKey, Timers
 from shared_scheduler.core.unlisted_nodes import UnlistedNodes
 from shared_scheduler.model.interning import Pool
 from shared_scheduler.model.leaf_validation import find_invalid_leaf
-from shared_scheduler.model.leaves import AGENT_GROUPS
+from shared_scheduler.model.leaves import AGENT_GROUPS, AGENT_READY
 from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.protocol.limits import (
     ALL_COMPARISONS_BURST,
@@ -184,12 +185,14 @@ class Nodes:
         table: HostTable,
         timers: Timers,
         rng: Random,
+        own_writes: OwnWrites,
     ) -> None:
         self._identity = identity
         self._settings = settings
         self._table = table
         self._timers = timers
         self._rng = rng
+        self._own_writes = own_writes
         self.resync_turns = ResyncTurns(self._source_of)
         self._comparisons = TokenBucket(ALL_COMPARISONS_PER_S, ALL_COMPARISONS_BURST)
         self._records = TokenBucket(NODE_RECORDS_PER_S, NODE_RECORDS_BURST)
@@ -365,6 +368,7 @@ class Nodes:
     def _carry_out(self, step: Step, known: Node, outcome: Outcome) -> None:
         for message in outcome.apply:
             self._apply(known, message)
+            self._compare(step, message)
             if isinstance(message, Increment):
                 known.increments += 1
             else:
@@ -406,6 +410,13 @@ class Nodes:
             epoch=message.epoch,
             sequence=message.sequence,
         )
+
+    def _compare(self, step: Step, message: Snapshot | Increment) -> None:
+        """Compare what an agent has published with what this scheduler wrote."""
+        if isinstance(message, Snapshot) or AGENT_READY in message.leaves:
+            self._own_writes.all_reported(step, message.node)
+        elif message.consumers:
+            self._own_writes.reported(step, message.node, message.consumers)
 
     def _arm(self, known: Node, now: float) -> None:
         """Set the timers for the next tick of the window and the next turn; one that rings too early does no harm."""
@@ -500,6 +511,7 @@ class Nodes:
         known.read_at_s = event.read_at_s
         self._table.upsert(event.node, event.cell, event.host, event.nodename)
         self._table.load(event.node, event.leaves, consumers_of(event, self._table))
+        self._own_writes.all_reported(step, event.node, event.read_at_s)
         known.window.forget(step.now)
         self._show(known)
         step.report(RowRead(known.node, event.read_at_s))

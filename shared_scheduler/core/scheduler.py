@@ -53,6 +53,7 @@ from shared_scheduler.core.effects import Effect
 from shared_scheduler.core.group_check import GroupCheck
 from shared_scheduler.core.nodes import AgentSilent, Nodes, RowRead
 from shared_scheduler.core.ordered_resyncs import OrderedResyncs
+from shared_scheduler.core.own_writes import OwnWrites
 from shared_scheduler.core.peers import Peers, SchedulersChanged
 from shared_scheduler.core.planner import HostJudge, Planner
 from shared_scheduler.core.quarantine import Quarantine
@@ -117,14 +118,15 @@ class SchedulerCore:
         self.table = table
         self.timers = Timers()
         self.peers = Peers(identity, settings, self.timers)
-        self.nodes = Nodes(identity, settings, table, self.timers, rng)
+        self.own_writes = OwnWrites(table)
+        self.nodes = Nodes(identity, settings, table, self.timers, rng, self.own_writes)
         self.awaited_builds = AwaitedBuilds(self.timers, self.nodes.agent_speaks_for)
         self.builds = Builds(identity, table, self.peers, self.awaited_builds)
         self.corrections = RowCorrections(settings, table, self.timers, self.nodes)
         self.quarantine = Quarantine(settings, self.timers, self.nodes, self.corrections)
         self.ordered_resyncs = OrderedResyncs(table, self.nodes, self.corrections, self.quarantine)
         self.confirmed_claims = ConfirmedClaims(settings, table, self.timers)
-        self.claims = Claims(identity, settings, table, self.timers, self.confirmed_claims)
+        self.claims = Claims(identity, settings, table, self.timers, self.confirmed_claims, self.own_writes)
         self.recheck = Recheck(settings, self.timers, self.corrections, table.__len__)
         self.planner = Planner(
             table, decider, judge, self.claims, self.quarantine,
