@@ -140,7 +140,8 @@ class Reads(TypedDict):
 
 class ForeignChangeEntry(TypedDict):
     """Allocations of a server that another writer changed.  ``before`` and ``after``: provider -> resource class ->
-    amount; ``seen_by``: the action that met it."""
+    amount; ``seen_by``: the action or report that showed it; ``kind``: what it was, as far as that can be told;
+    ``host``: whose report showed it, or empty."""
 
     consumer: str
     before: dict[str, dict[str, int]]
@@ -149,14 +150,18 @@ class ForeignChangeEntry(TypedDict):
     generation_after: int | None
     seen_by: str
     seen_at_s: float
+    kind: NotRequired[str]
+    host: NotRequired[str]
 
 
 class ForeignChangeList(TypedDict):
-    """All such changes since the start by number, and the last ones, newest first."""
+    """The number of such changes since the start that Nova does not explain, that of each kind, and the last ones of
+    all kinds, newest first."""
 
     scheduler: str
     pid: int
     count: int
+    kinds: NotRequired[dict[str, int]]
     changes: list[ForeignChangeEntry]
 
 

@@ -33,13 +33,15 @@ from dataclasses import dataclass, replace
 from shared_scheduler.core.effects import DeleteAllocation, SeenBy, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.core.write_queue import INTERNAL_ERROR
+from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.placement import consumer_conflicts
+from shared_scheduler.placement.change_examiner import ChangeExaminer
 from shared_scheduler.placement.client import TIMEOUT_S, PlacementClient
 from shared_scheduler.placement.conflict_patience import NextWrite
 from shared_scheduler.placement.connection import Meaning, PlacementError, Reply
 from shared_scheduler.placement.consumer_conflicts import ConflictCase, ConsumerAllocations
 from shared_scheduler.placement.consumer_write import ConsumerWrite
-from shared_scheduler.placement.foreign_changes import ForeignChanges
+from shared_scheduler.placement.foreign_changes import ForeignChange, ForeignChanges
 from shared_scheduler.placement.in_doubt_writes import CheckResult, InDoubtWrites, WriteAttempt
 from shared_scheduler.placement.late_writes import MAY_ARRIVE, LateWrites
 from shared_scheduler.placement.overcommit_check import OvercommitCheck
@@ -94,6 +96,7 @@ class AllocationWriter:
     ``pause`` waits for a number of seconds; it returns True if the service stops and the wait must end.
     ``locate`` reads the location of a server from Nova, before allocations in doubt are deleted.
     ``merged_moves``: the types of migrations whose write is merged with allocations that others have added.
+    ``record_change`` keeps a foreign change for longer than this process lives.
     """
 
     def __init__(
@@ -105,8 +108,10 @@ class AllocationWriter:
         locate: Locate,
         wall_clock: Callable[[], float] = time.time,
         merged_moves: Collection[str] = (),
+        record_change: Callable[[ForeignChange], None] = lambda change: None,
     ) -> None:
-        self.foreign_changes = ForeignChanges()
+        self.foreign_changes = ForeignChanges(record=record_change)
+        self.examiner = ChangeExaminer(client, locate, self.foreign_changes, clock, wall_clock)
         self._wall_clock = wall_clock
         self._client = client
         self._clock = clock
@@ -182,8 +187,21 @@ class AllocationWriter:
         standing = self._read(course.consumer, course.effect.deadline_s)
         if standing is None or self._clock() >= course.effect.deadline_s:
             return False
+        self._compare_with_left(course, standing)
         course.merge_with(standing, self._attempts(course.effect))
         return True
+
+    def _compare_with_left(self, course: _Sent, standing: ConsumerAllocations) -> None:
+        """Note what others have changed since the last write of this scheduler, before the first call of this one.
+
+        If they have removed everything, the core finds it, because this write is a first one then."""
+        left = course.effect.left
+        if left is None or not left.generation or not standing.allocations or course.unsure or course.sent:
+            return
+        amounts = same_allocations if left.whole else consumer_conflicts.contains
+        if standing.generation != left.generation or not amounts(standing.allocations, left.allocations):
+            before = ConsumerAllocations(left.allocations, left.generation)
+            self.foreign_changes.add(course.consumer, before, standing, SeenBy.MERGE, self._wall_clock())
 
     def _advance(self, course: _Sent) -> AllocationWritten:
         """Send and compare in turn until the write ends."""
@@ -260,6 +278,8 @@ class AllocationWriter:
     def _note_foreign(self, course: _Sent, standing: ConsumerAllocations) -> None:
         seen_by = SeenBy.NEW if course.before is None else SeenBy.MERGE
         before = course.before or ConsumerAllocations()
+        if course.effect.left is not None and not standing.allocations:
+            return  # the core finds it, because this write is a first one then
         if not course.answered and course.shows_in(standing):
             before = ConsumerAllocations(course.next.allocations, course.generation)
         self.foreign_changes.add(course.consumer, before, standing, seen_by, self._wall_clock())
@@ -348,6 +368,9 @@ class AllocationWriter:
                 break
             finding = consumer_conflicts.find_delete(standing, attempt.written, attempt.generation)
             is_known = any(consumer_conflicts.is_same(standing, one) for one in (seen, left))
+            is_known |= effect.noted is not None and standing.generation == effect.noted
+            if effect.stood and finding is ConflictCase.NOTHING and left.generation is None:
+                self.examiner.removed(consumer, seen)
             if finding is ConflictCase.FOREIGN and not is_known:
                 self.foreign_changes.add(consumer, seen, standing, SeenBy.DELETE, self._wall_clock())
             rest = consumer_conflicts.rest_of(standing.allocations, attempt.written, attempt.before, finding)

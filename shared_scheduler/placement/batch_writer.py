@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
+from shared_scheduler.core.effects import DeleteAllocation, ExamineChange, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.core.write_pace import DELETERS, MAX_WAITING, SPARE_WRITERS, WRITERS, WritePace
 from shared_scheduler.core.write_queue import (
@@ -39,6 +39,7 @@ from shared_scheduler.placement.allocation_writer import REFUSED, AllocationWrit
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import Meaning, Reply, no_reply
 from shared_scheduler.placement.consumer_write import ConsumerWrite, first_write
+from shared_scheduler.placement.foreign_changes import ForeignChange
 from shared_scheduler.placement.reconciler import Locate
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
@@ -74,9 +75,10 @@ class BatchWriter:
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
         merged_moves: Collection[str] = (),
+        record_change: Callable[[ForeignChange], None] = lambda change: None,
     ) -> None:
         """``locate`` reads the location of a server from Nova; without Nova it is ``reconciler.without_nova``.
-        ``merged_moves``: see ``AllocationWriter``."""
+        ``merged_moves`` and ``record_change``: see ``AllocationWriter``."""
         self._client = client
         self._answer = answer
         self._clock = clock
@@ -101,7 +103,13 @@ class BatchWriter:
         self._carrying_out, self._aside = 0, 0  # writers, and those of them that wait between two calls
         self._delivering = 0  # answers that the core handles at present
         self._writer = AllocationWriter(
-            client, clock, self._pause, rng or random.Random(), locate, merged_moves=merged_moves
+            client,
+            clock,
+            self._pause,
+            rng or random.Random(),
+            locate,
+            merged_moves=merged_moves,
+            record_change=record_change,
         )
         runs = [(f"placement-writer-{number}", self._write) for number in range(writers)]
         runs += [(f"placement-deleter-{number}", self._delete) for number in range(deleters)]
@@ -166,8 +174,16 @@ class BatchWriter:
         """Restore the allocations of a consumer at once, in the thread of the caller: see ``reconciler.Restore``."""
         return self._writer.restore(write)
 
+    def examine(self, effect: ExamineChange) -> None:
+        """Find out what a change means that the core has found; never blocks."""
+        self._writer.examiner.found(effect)
+
+    def change_counts(self) -> dict[str, int]:
+        """Kind of foreign change -> number."""
+        return self._writer.foreign_changes.counts()
+
     def foreign_changes(self) -> dict[str, Any]:
-        """The changes of consumers that other writers made between two actions of this scheduler."""
+        """The changes of consumers that other writers made since the last write of this scheduler."""
         return self._writer.foreign_changes.report()
 
     def in_doubt(self) -> int:
@@ -396,9 +412,11 @@ class BatchWriter:
         while not self._stopped.wait(SWEEP_INTERVAL_S):
             try:
                 self._writer.sweep(self._busy)
+                self._writer.examiner.examine_due()
             except Exception:
                 LOG.exception("checking writes with an unknown outcome failed with an unexpected error")
         self._writer.sweep(self._busy, everything=True)
+        self._writer.examiner.end()
 
     def _end_the_late(self) -> None:
         now = self._clock()

@@ -1,30 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of a consumer that another writer made between two actions of this scheduler.
+"""Changes of a consumer that another writer made since the last write of this scheduler.
 
 A scheduler knows the allocations and the generation that each of its writes leaves, and those that the table shows
-before an evacuation.  Its next action for the same consumer finds others only if somebody else has written in between:
-nova-compute, nova-conductor, neutron, cyborg, an operator, or another scheduler.  Nothing of that is changed; it is
-recorded, so that an operator can see who else writes.
+before an evacuation.  Its next action for the same consumer, or the next report of the node, finds others only if
+somebody else has written in between: nova-compute, nova-conductor, neutron, cyborg, an operator, or another scheduler.
+Nothing of that is changed; it is counted and recorded, so that an operator can see who else writes.
+
+Placement does not show who has written.  ``ChangeKind`` says what can be told: from the amounts, and from what Nova's
+databases say of the server (``change_examiner.py``).
 """
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
 
 from shared_scheduler.core.effects import SeenBy
+from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.protocol.messages import Allocations
+
+LOG = logging.getLogger(__name__)
 
 #: The number of stored changes; the oldest are dropped first.
 MAX_CHANGES = 200
 
 
+class ChangeKind(StrEnum):
+    """What a change was, as far as Placement and Nova show it."""
+
+    REMOVED = "removed"  # all allocations, of a server that Nova neither deletes nor moves
+    CHANGED = "changed"  # other amounts or providers
+    REWRITTEN = "rewritten"  # the same amounts, with another generation
+    OPERATION = "operation"  # Nova moves the server, or has moved it
+    DELETED = "deleted"  # Nova has deleted the server
+    UNEXAMINED = "unexamined"  # Nova or Placement did not answer, or too many changes were found at once
+
+
+#: what Nova does by itself
+EXPECTED = frozenset({ChangeKind.OPERATION, ChangeKind.DELETED})
+
+
 @dataclass(frozen=True, slots=True)
 class ForeignChange:
-    """One change.  ``seen_at_s``: seconds since 1970.  A generation of None: the consumer had no allocations."""
+    """One change.  ``seen_at_s``: seconds since 1970.  A generation of None: the consumer had no allocations, or
+    ``after`` are those of the migration that has taken them over.  ``host``: empty if it is not known."""
 
     consumer: str
     before: Allocations
@@ -33,29 +58,59 @@ class ForeignChange:
     generation_after: int | None
     seen_by: SeenBy
     seen_at_s: float
+    kind: ChangeKind
+    host: str = ""
+
+
+def kind_by_amounts(before: Allocations, after: Allocations) -> ChangeKind:
+    """The kind of a change that Nova's databases need not explain."""
+    if not after:
+        return ChangeKind.REMOVED
+    return ChangeKind.REWRITTEN if same_allocations(before, after) else ChangeKind.CHANGED
 
 
 class ForeignChanges:
-    """The last changes, and how many there were.  Many threads use it."""
+    """The last changes, and how many there were of each kind.  Many threads use it.
 
-    def __init__(self, max_changes: int = MAX_CHANGES) -> None:
+    ``record`` keeps a change for longer than this process lives."""
+
+    def __init__(
+        self, max_changes: int = MAX_CHANGES, record: Callable[[ForeignChange], None] = lambda change: None
+    ) -> None:
         self._lock = threading.Lock()
         self._changes: deque[ForeignChange] = deque(maxlen=max_changes)
-        self._count = 0
+        self._counts: Counter[ChangeKind] = Counter()
+        self._record = record
 
     def add(
         self, consumer: str, before: ConsumerAllocations, after: ConsumerAllocations, seen_by: SeenBy, at_s: float
     ) -> None:
-        """Record a change that was found at ``at_s``."""
-        change = ForeignChange(
-            consumer, before.allocations, before.generation, after.allocations, after.generation, seen_by, at_s
-        )
+        """Keep a change that was found at ``at_s`` by an action of this scheduler."""
+        kind = kind_by_amounts(before.allocations, after.allocations)
+        self.keep(ForeignChange(
+            consumer, before.allocations, before.generation, after.allocations, after.generation, seen_by, at_s, kind
+        ))  # fmt: skip
+
+    def keep(self, change: ForeignChange) -> None:
+        """Count, keep and record a change."""
         with self._lock:
             self._changes.append(change)
-            self._count += 1
+            self._counts[change.kind] += 1
+        try:
+            self._record(change)
+        except Exception:
+            LOG.exception("A change of the allocations of %s is counted, but not recorded", change.consumer)
+
+    def counts(self) -> dict[str, int]:
+        """Kind -> number of changes, of all kinds."""
+        with self._lock:
+            return {kind.value: self._counts[kind] for kind in ChangeKind}
 
     def report(self) -> dict[str, Any]:
-        """The number of all changes, and the last ones, newest first, as plain data."""
+        """The number of all changes but those of ``EXPECTED`` kinds, the number of each kind, and the last ones of all
+        kinds, newest first, as plain data."""
+        counts = self.counts()
         with self._lock:
-            found, count = list(self._changes), self._count
-        return {"count": count, "changes": [asdict(change) for change in reversed(found)]}
+            found = list(self._changes)
+        count = sum(counts.values()) - sum(counts[kind] for kind in EXPECTED)
+        return {"count": count, "kinds": counts, "changes": [asdict(change) for change in reversed(found)]}

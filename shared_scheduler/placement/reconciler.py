@@ -44,12 +44,15 @@ class ServerActivity(StrEnum):
 class ServerLocation:
     """``node``: the compute node of a server without an operation; None: it has none.
 
-    ``move``: the type of the migration that is being scheduled, as Nova's record has it; empty: none.
+    ``move``: the type of the migration that is being scheduled, as Nova's record has it; empty: none.  ``migration``:
+    its uuid, which has the server's previous allocations.  ``deleted``: Nova has deleted the server.
     """
 
     activity: ServerActivity
     node: str | None = None
     move: str = ""
+    migration: str = ""
+    deleted: bool = False
 
 
 #: Reads the present location of a server, given its uuid.

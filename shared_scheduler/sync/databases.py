@@ -90,7 +90,8 @@ class Cell:
 class ServerFacts:
     """One server in its cell.  ``node``: the uuid of the compute node of its host, None if there is none.
 
-    ``move``: the type of its newest migration that is not beyond scheduling, None if there is none.
+    ``move``: the type of its newest migration that is not beyond scheduling, ``migration`` its uuid; None if there is
+    none.
     """
 
     host: str | None
@@ -100,6 +101,7 @@ class ServerFacts:
     hidden: bool
     evacuating: bool
     move: str | None = None
+    migration: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ _GROUP_MEMBERS = _table("instance_group_member", "group_id", "instance_uuid")
 _IN_GROUP = _SPECS.c.spec.contains('"instance_group": {', autoescape=True)
 _LIVES = sa.func.coalesce(_MAPPINGS.c.queued_for_delete, sa.false()) == sa.false()
 _HEARD = sa.func.coalesce(_SERVICES.c.last_seen_up, _SERVICES.c.created_at)
-_MIGRATIONS = _table("migrations", "id", "instance_uuid", "migration_type", "status", "dest_compute", "deleted")
+_MIGRATIONS = _table("migrations", "id", "uuid", "instance_uuid", "migration_type", "status", "dest_compute", "deleted")
 
 
 class _Database:
@@ -239,12 +241,13 @@ class ApiDatabase(_Database):
         found = query.where(in_cell0, when >= since - within).order_by(when.desc()).limit(limit)
         return tuple(row["instance_uuid"] for row in self.rows(found))
 
-    def cell_of(self, server: str) -> str | None:
-        """Uuid of the cell that a server is mapped to; None if it is mapped to none yet, or is unknown."""
-        there = _MAPPINGS.join(_CELLS, _MAPPINGS.c.cell_id == _CELLS.c.id)
-        query = sa.select(_CELLS.c.uuid).select_from(there)
+    def mapping_of(self, server: str) -> tuple[str | None, bool]:
+        """Uuid of the cell that a server is mapped to, None if it is mapped to none yet; and whether it is deleted, as
+        one that is not known."""
+        there = _MAPPINGS.outerjoin(_CELLS, _MAPPINGS.c.cell_id == _CELLS.c.id)
+        query = sa.select(_CELLS.c.uuid, _LIVES.label("lives")).select_from(there)
         rows = self.rows(query.where(_MAPPINGS.c.instance_uuid == server))
-        return str(rows[0]["uuid"]) if rows else None
+        return (rows[0]["uuid"], not rows[0]["lives"]) if rows else (None, True)
 
     def members_of(self, question: AskGroup) -> dict[str, str | None]:
         """The servers of a group or label, without deleted ones and those in cell 0, which never get a host.
@@ -571,12 +574,16 @@ class CellDatabase(_Database):
             move.instance_uuid == row.uuid, move.migration_type == EVACUATION,
             move.status.in_(EVACUATING), move.deleted == 0,
         )  # fmt: skip
-        newest = sa.select(move.migration_type).where(
-            move.instance_uuid == row.uuid, move.status.in_(EVACUATING), move.deleted == 0,
-        ).order_by(move.id.desc()).limit(1).scalar_subquery()  # fmt: skip
+        newest, migration = (
+            sa.select(column).where(
+                move.instance_uuid == row.uuid, move.status.in_(EVACUATING), move.deleted == 0,
+            ).order_by(move.id.desc()).limit(1).scalar_subquery()
+            for column in (move.migration_type, move.uuid)
+        )  # fmt: skip
         query = sa.select(
             row.host, row.vm_state, row.task_state, row.hidden, node.uuid.label("lives_on"),
             evacuating.label("evacuating"), newest.label("move"),
+            migration.label("migration"),
         ).select_from(_INSTANCES.outerjoin(_NODES, lives))  # fmt: skip
         found = self.rows(query.where(row.uuid == uuid, row.deleted == 0))
         return _server(found[0]) if found else None
@@ -639,7 +646,7 @@ def _build(server: str, row: Mapping[str, Any] | None, told: _Told) -> BuildRead
 def _server(row: Mapping[str, Any]) -> ServerFacts:
     return ServerFacts(
         row["host"], row["lives_on"], row["vm_state"], row["task_state"],
-        bool(row["hidden"]), bool(row["evacuating"]), row["move"],
+        bool(row["hidden"]), bool(row["evacuating"]), row["move"], row["migration"],
     )  # fmt: skip
 
 

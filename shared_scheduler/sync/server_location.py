@@ -35,9 +35,9 @@ class Locator:
         """The present location; ``UNREAD`` if a database cannot be read, or does not answer soon: writers ask this, and
         have other servers to write."""
         try:
-            uuid = self._reads.read(self._api, lambda: self._api.cell_of(server))
+            uuid, deleted = self._reads.read(self._api, lambda: self._api.mapping_of(server))
             if uuid is None or uuid == CELL0:
-                return ServerLocation(ServerActivity.NO_OWNER)
+                return ServerLocation(ServerActivity.NO_OWNER, deleted=deleted)
             return location_of(self._reads.read(f"the database of cell {uuid}", lambda: self._read(uuid, server)))
         except DatabaseError as error:
             LOG.warning("Cannot read the host of server %s: %s", server, error)
@@ -54,9 +54,9 @@ class Locator:
 def location_of(facts: ServerFacts | None) -> ServerLocation:
     """The location of a server that is mapped to a cell; None: the cell has deleted it."""
     if facts is None:
-        return ServerLocation(ServerActivity.NO_OWNER)
+        return ServerLocation(ServerActivity.NO_OWNER, deleted=True)
     begun = facts.task_state is not None or facts.vm_state == BUILDING
     lost = facts.host is not None and facts.node is None  # its compute node is unknown
     if begun or lost or facts.hidden or facts.evacuating:
-        return ServerLocation(ServerActivity.UNDER_WAY, move=facts.move or "")
+        return ServerLocation(ServerActivity.UNDER_WAY, move=facts.move or "", migration=facts.migration or "")
     return ServerLocation(ServerActivity.AT_REST, facts.node)

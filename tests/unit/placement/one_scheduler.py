@@ -12,6 +12,7 @@ from typing import Any
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.placement.allocation_writer import AllocationWriter
+from shared_scheduler.placement.change_examiner import CONFIRMED_AFTER_S
 from shared_scheduler.placement.reconciler import Locate
 from shared_scheduler.protocol.messages import Allocations
 from tests.unit.core.scheduler_driver import SchedulerDriver
@@ -46,6 +47,8 @@ class OneScheduler:
                     waiting += self.driver.give(self.writer.write(effect))
                 case ef.DeleteAllocation():
                     waiting += self.driver.give(self.writer.delete(effect))
+                case ef.ExamineChange():
+                    self.writer.examiner.found(effect)
                 case ef.Answer() | ef.Fail():
                     self.outcomes.append(effect)
 
@@ -61,7 +64,10 @@ class OneScheduler:
         self.carry_out(self.driver.give(ev.AnswerUnheard(answer.claim_ids, cause="unheard")))
 
     def changes(self) -> list[dict[str, Any]]:
-        """The foreign changes that an operator sees, oldest first."""
+        """The foreign changes that an operator sees after some seconds, oldest first."""
+        for _ in range(2):
+            self.writer.examiner.examine_due()
+            self.clock.now += CONFIRMED_AFTER_S
         return list(reversed(self.writer.foreign_changes.report()["changes"]))
 
     # -- what others do

@@ -70,8 +70,8 @@ def test_a_port_is_added_before_a_conductor_takes_the_allocations_of_a_move(
     scheduler.place(request(server, force_hosts=(host_of(source),)))
     port = scheduler.add_port(server)
     # when it is resized, for which nova-conductor gives all its allocations to the migration
-    scheduler.hand_over(server)
-    nova.found = ServerLocation(ServerActivity.UNDER_WAY, move="resize")
+    migration = scheduler.hand_over(server)
+    nova.found = ServerLocation(ServerActivity.UNDER_WAY, move="resize", migration=migration)
     scheduler.place(move_to(target, source, server, move=Move.RESIZE))
     # then the port is found, although the server had no allocations at the write
     [change] = scheduler.changes()

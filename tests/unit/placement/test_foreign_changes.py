@@ -18,7 +18,7 @@ from shared_scheduler.core.effects import DeleteAllocation, SeenBy, WriteAllocat
 from shared_scheduler.core.events import AllocationWritten, WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
-from shared_scheduler.placement.foreign_changes import ForeignChanges
+from shared_scheduler.placement.foreign_changes import ChangeKind, ForeignChanges
 from tests.unit.placement.real_placement import Fault, World, carried_out, lost_reply, raced
 from tests.unit.placement.test_allocation_writer import evacuated, intent, undo
 from tests.unit.placement.test_known_generation import known
@@ -47,6 +47,7 @@ def test_a_change_before_our_delete(world: World, allocation_writer: AllocationW
     assert change == {
         "consumer": effect.consumer, "before": effect.allocations, "generation_before": 1,
         "after": both, "generation_after": 2, "seen_by": SeenBy.DELETE, "seen_at_s": change["seen_at_s"],
+        "kind": ChangeKind.CHANGED, "host": "",
     }  # fmt: skip
 
 
@@ -57,7 +58,7 @@ def test_the_same_amounts_written_again_before_our_delete(world: World, allocati
     allocation_writer.delete(replace(undo(effect), generation=answer.generation))
     [change] = seen(allocation_writer)
     assert (change["generation_before"], change["generation_after"]) == (1, 2)
-    assert change["before"] == change["after"]
+    assert (change["before"], change["kind"]) == (change["after"], ChangeKind.REWRITTEN)
 
 
 def test_a_change_before_an_evacuation(world: World, allocation_writer: AllocationWriter) -> None:

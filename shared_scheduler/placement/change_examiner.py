@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds out what a change was that only its result shows: who has reported it knows nothing of Nova's operations.
+
+=========================================  =====================  ====================================================
+Nova's databases                           the change             kind
+=========================================  =====================  ====================================================
+cannot be read                             any                    unexamined
+the server is deleted                      any                    deleted
+an operation of it is under way            any                    operation; *changed* if the migration has got others
+it has no operation, and is elsewhere      any                    operation
+it is there, or waits for its build        something stands       changed, or rewritten
+it is there, or waits for its build        nothing stands, twice  removed
+=========================================  =====================  ====================================================
+
+Nova writes to Placement before or after its databases, so a removal is looked at once more after ``CONFIRMED_AFTER_S``
+before it counts as one that nobody explains.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from shared_scheduler.core.effects import ExamineChange, SeenBy
+from shared_scheduler.model.resources import same_allocations
+from shared_scheduler.placement.client import PlacementClient
+from shared_scheduler.placement.connection import PlacementError
+from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.placement.foreign_changes import ChangeKind, ForeignChange, ForeignChanges, kind_by_amounts
+from shared_scheduler.placement.reconciler import Locate, ServerActivity, ServerLocation
+
+#: Changes that wait; of further ones, nothing is asked.
+MAX_WAITING = 1_000
+#: Time after which a removal is looked at once more.
+CONFIRMED_AFTER_S = 5.0
+#: Changes that are examined before the caller's thread does something else.
+EXAMINED_AT_ONCE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    change: ForeignChange
+    due_s: float
+    is_second_look: bool = False
+
+
+def kind_of(change: ForeignChange, found: ServerLocation, roots: frozenset[str]) -> ChangeKind:
+    """The kind of a change of allocations in the trees of these ``roots``."""
+    if found.activity is ServerActivity.UNREAD:
+        return ChangeKind.UNEXAMINED
+    if found.deleted:
+        return ChangeKind.DELETED
+    is_elsewhere = found.activity is ServerActivity.AT_REST and found.node not in roots
+    if found.activity is ServerActivity.UNDER_WAY or is_elsewhere:
+        return ChangeKind.OPERATION
+    return kind_by_amounts(change.before, change.after)
+
+
+class ChangeExaminer:
+    """``add`` never blocks, and many threads call it; one thread calls ``examine_due``."""
+
+    def __init__(
+        self,
+        client: PlacementClient,
+        locate: Locate,
+        changes: ForeignChanges,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._locate = locate
+        self._changes = changes
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._lock = threading.Lock()
+        self._waiting: deque[_Waiting] = deque()
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._waiting)
+
+    def found(self, effect: ExamineChange) -> None:
+        """The core has found a change."""
+        self._add(ForeignChange(
+            effect.consumer, effect.before, effect.generation_before, effect.after, effect.generation_after,
+            effect.seen_by, self._wall_clock(), ChangeKind.UNEXAMINED, effect.host,
+        ))  # fmt: skip
+
+    def removed(self, consumer: str, before: ConsumerAllocations) -> None:
+        """A delete has found nothing of what this scheduler wrote."""
+        self._add(ForeignChange(
+            consumer, before.allocations, before.generation, {}, None, SeenBy.DELETE, self._wall_clock(),
+            ChangeKind.UNEXAMINED,
+        ))  # fmt: skip
+
+    def _add(self, change: ForeignChange) -> None:
+        with self._lock:
+            has_room = len(self._waiting) < MAX_WAITING
+            if has_room:
+                self._waiting.append(_Waiting(change, self._clock()))
+        if not has_room:
+            self._changes.keep(change)
+
+    def examine_due(self) -> None:
+        """Examine some changes; it blocks for some calls."""
+        for waiting in self._take_due(self._clock()):
+            try:
+                self._examine(waiting)
+            except PlacementError:
+                self._changes.keep(waiting.change)
+
+    def end(self) -> None:
+        """Keep what waits, because nothing is examined any more."""
+        with self._lock:
+            left, self._waiting = self._waiting, deque()
+        for one in left:
+            self._changes.keep(one.change)
+
+    def _take_due(self, now: float) -> list[_Waiting]:
+        with self._lock:
+            due = [one for one in self._waiting if one.due_s <= now][:EXAMINED_AT_ONCE]
+            self._waiting = deque(one for one in self._waiting if one not in due)
+        return due
+
+    def _examine(self, waiting: _Waiting) -> None:
+        change = waiting.change
+        roots = frozenset(map(self._client.root, change.before))
+        found = self._locate(change.consumer)
+        kind = kind_of(change, found, roots)
+        if kind is ChangeKind.REMOVED:
+            self._look_again(waiting)
+        elif kind is ChangeKind.OPERATION and not change.after and found.migration:
+            self._changes.keep(self._taken_over(change, found.migration))
+        else:
+            self._changes.keep(replace(change, kind=kind))
+
+    def _look_again(self, waiting: _Waiting) -> None:
+        """A removal counts if there is still nothing some time later."""
+        change, standing = waiting.change, self._client.consumer(waiting.change.consumer)
+        if standing.allocations:
+            after = replace(change, after=standing.allocations, generation_after=standing.generation)
+            self._changes.keep(replace(after, kind=kind_by_amounts(change.before, standing.allocations)))
+        elif waiting.is_second_look:
+            self._changes.keep(replace(change, kind=ChangeKind.REMOVED))
+        else:
+            with self._lock:
+                self._waiting.append(_Waiting(change, self._clock() + CONFIRMED_AFTER_S, True))
+
+    def _taken_over(self, change: ForeignChange, migration: str) -> ForeignChange:
+        """What nova-conductor has given to the migration shows what somebody has changed before."""
+        taken = self._client.consumer(migration).allocations
+        if not taken or same_allocations(taken, change.before):
+            return replace(change, kind=ChangeKind.OPERATION)
+        return replace(change, after=taken, kind=ChangeKind.CHANGED)
