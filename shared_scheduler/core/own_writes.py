@@ -15,6 +15,7 @@ WRITTEN   its node shows a later one                        SHOWN     examine; t
 SHOWN     its node shows another one, or other amounts      SHOWN     the same
 SHOWN     nothing stands, and the server is there           (gone)    examine
 SHOWN     nothing stands, and nova-compute never had it     (gone)    examine: a build may have been deleted
+SHOWN     databases showed it, and an agent starts          WRITTEN   it may have read Placement before them
 SHOWN     the server has left the node                      (gone)    Nova has deleted, shelved or moved it
 any       written as new                                    WRITTEN   examine: something has removed what stood
 any       a delete of what was written begins               (gone)    the delete looks at what stands
@@ -95,6 +96,8 @@ class _Left:
     written_s: float
     true_s: float
     shown: bool = False
+    #: whether the databases showed it last: an agent that starts may have read Placement before that
+    by_databases: bool = False
     #: whether nova-compute has had the server since
     built: bool = False
     #: whether all allocations are known: nobody else has written since
@@ -190,6 +193,8 @@ class OwnWrites:
         row = self._row(left.node)
         if row is None or not _is_newer(row, left, read_at_s):
             return
+        if row.epoch and left.by_databases:
+            left.shown = left.by_databases = False
         stored = row.consumers.get(consumer)
         held = {} if stored is None else allocations_of(row.node, stored)
         if stored is None or not held:
@@ -198,6 +203,7 @@ class OwnWrites:
             self._compare_with(step, consumer, left, held, stored.generation)
             left.built |= row.is_built(consumer)
             left.true_s = max(left.true_s, step.now if row.epoch else read_at_s)
+            left.by_databases = not row.epoch
 
     def _compare_with_nothing(self, step: Step, consumer: str, left: _Left, is_there: bool) -> None:
         if not left.shown:

@@ -23,18 +23,17 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from shared_scheduler.core.change_kinds import CONFIRMED_AFTER_S, ChangeKind, kind_by_amounts
 from shared_scheduler.core.effects import ExamineChange, SeenBy
 from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
-from shared_scheduler.placement.foreign_changes import ChangeKind, ForeignChange, ForeignChanges, kind_by_amounts
+from shared_scheduler.placement.foreign_changes import ForeignChange, ForeignChanges
 from shared_scheduler.placement.reconciler import Locate, ServerActivity, ServerLocation
 
 #: Changes that wait; of further ones, nothing is asked.
 MAX_WAITING = 1_000
-#: Time after which a removal is looked at once more.
-CONFIRMED_AFTER_S = 5.0
 #: Changes that are examined before the caller's thread does something else.
 EXAMINED_AT_ONCE = 20
 

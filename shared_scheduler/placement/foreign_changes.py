@@ -6,8 +6,8 @@ before an evacuation.  Its next action for the same consumer, or the next report
 somebody else has written in between: nova-compute, nova-conductor, neutron, cyborg, an operator, or another scheduler.
 Nothing of that is changed; it is counted and recorded, so that an operator can see who else writes.
 
-Placement does not show who has written.  ``ChangeKind`` says what can be told: from the amounts, and from what Nova's
-databases say of the server (``change_examiner.py``).
+Placement does not show who has written.  ``core/change_kinds.py`` says what can be told: from the amounts, and from
+what Nova's databases say of the server (``change_examiner.py``).
 """
 
 from __future__ import annotations
@@ -17,33 +17,17 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from typing import Any
 
+from shared_scheduler.core.change_kinds import EXPECTED, ChangeKind, kind_by_amounts
 from shared_scheduler.core.effects import SeenBy
-from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.protocol.messages import Allocations
 
 LOG = logging.getLogger(__name__)
 
-#: The number of stored changes; the oldest are dropped first.
-MAX_CHANGES = 200
-
-
-class ChangeKind(StrEnum):
-    """What a change was, as far as Placement and Nova show it."""
-
-    REMOVED = "removed"  # all allocations, of a server that Nova neither deletes nor moves
-    CHANGED = "changed"  # other amounts or providers
-    REWRITTEN = "rewritten"  # the same amounts, with another generation
-    OPERATION = "operation"  # Nova moves the server, or has moved it
-    DELETED = "deleted"  # Nova has deleted the server
-    UNEXAMINED = "unexamined"  # Nova or Placement did not answer, or too many changes were found at once
-
-
-#: what Nova does by itself
-EXPECTED = frozenset({ChangeKind.OPERATION, ChangeKind.DELETED})
+#: The number of stored changes; the oldest are dropped first.  Those that Nova explains do not displace the others.
+MAX_CHANGES, MAX_EXPLAINED = 200, 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +46,6 @@ class ForeignChange:
     host: str = ""
 
 
-def kind_by_amounts(before: Allocations, after: Allocations) -> ChangeKind:
-    """The kind of a change that Nova's databases need not explain."""
-    if not after:
-        return ChangeKind.REMOVED
-    return ChangeKind.REWRITTEN if same_allocations(before, after) else ChangeKind.CHANGED
-
-
 class ForeignChanges:
     """The last changes, and how many there were of each kind.  Many threads use it.
 
@@ -79,6 +56,7 @@ class ForeignChanges:
     ) -> None:
         self._lock = threading.Lock()
         self._changes: deque[ForeignChange] = deque(maxlen=max_changes)
+        self._explained: deque[ForeignChange] = deque(maxlen=MAX_EXPLAINED)
         self._counts: Counter[ChangeKind] = Counter()
         self._record = record
 
@@ -94,7 +72,7 @@ class ForeignChanges:
     def keep(self, change: ForeignChange) -> None:
         """Count, keep and record a change."""
         with self._lock:
-            self._changes.append(change)
+            (self._explained if change.kind in EXPECTED else self._changes).append(change)
             self._counts[change.kind] += 1
         try:
             self._record(change)
@@ -111,6 +89,6 @@ class ForeignChanges:
         kinds, newest first, as plain data."""
         counts = self.counts()
         with self._lock:
-            found = list(self._changes)
+            found = sorted([*self._explained, *self._changes], key=lambda change: change.seen_at_s, reverse=True)
         count = sum(counts.values()) - sum(counts[kind] for kind in EXPECTED)
-        return {"count": count, "kinds": counts, "changes": [asdict(change) for change in reversed(found)]}
+        return {"count": count, "kinds": counts, "changes": [asdict(change) for change in found]}

@@ -11,8 +11,12 @@ import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.core.own_writes import OwnWrite, OwnWrites
+from shared_scheduler.core.step import Step
 from shared_scheduler.protocol.limits import SILENT_AFTER_S
 from shared_scheduler.protocol.messages import Allocations, Consumer, Increment
+from shared_scheduler.table.host_table import HostTable
+from shared_scheduler.table.row import Version
 from tests.unit.core.scheduler_driver import (
     SchedulerDriver,
     host_of,
@@ -177,6 +181,33 @@ def test_databases_tell_it_of_a_node_whose_agent_is_silent() -> None:
     held = {SERVER: taken(NODE)}
     found = story.driver.give(replace(read, consumers=held, members=members, generations={SERVER: 2}))
     assert [change.generation_after for change in changes(found)] == [2]
+
+
+def test_an_agent_that_starts_may_have_read_placement_before_the_databases_showed_the_server() -> None:
+    # given a server on a node without an agent, which Placement has shown
+    driver = SchedulerDriver().without_agents(NODE)
+    write = only(ef.WriteAllocation, driver.ask(request(SERVER)))
+    done = ev.AllocationWritten(write.claim_id, ev.WriteCode.WRITTEN, "", write.allocations, generation=1, cause="")
+    driver.give(done)
+    driver.now += 10
+    read = replace(node_read(NODE, read_at_s=driver.now), consumers={SERVER: taken(NODE)}, generations={SERVER: 1})
+    assert changes(driver.give(read)) == []
+    # when its agent starts, then what it has read is not newer for certain
+    assert changes(driver.hear(snapshot(NODE))) == []
+    assert changes(driver.hear(Increment(NODE, 1, 2, {}, {SERVER: BUILT}))) == []
+    # and its next word is
+    assert len(changes(driver.hear(Increment(NODE, 1, 3, {}, {SERVER: BARE})))) == 1
+
+
+def test_the_newest_writes_are_remembered() -> None:
+    table, step = HostTable(), Step(1.0, "test")
+    writes = OwnWrites(table, writes_max=2)
+    for number in range(4):
+        writes.begin(f"server-{number}")
+        writes.written(step, OwnWrite("claim", f"server-{number}", NODE, taken(NODE), 1, Version(0, 0), True))
+    assert len(writes) == 2
+    assert writes.left("server-1") is None
+    assert writes.left("server-3") == Consumer(taken(NODE), generation=1, whole=True)
 
 
 def test_a_read_that_began_before_our_write_is_no_change() -> None:

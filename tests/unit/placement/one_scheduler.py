@@ -11,8 +11,8 @@ from typing import Any
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.core.change_kinds import CONFIRMED_AFTER_S
 from shared_scheduler.placement.allocation_writer import AllocationWriter
-from shared_scheduler.placement.change_examiner import CONFIRMED_AFTER_S
 from shared_scheduler.placement.reconciler import Locate
 from shared_scheduler.protocol.messages import Allocations
 from tests.unit.core.scheduler_driver import SchedulerDriver

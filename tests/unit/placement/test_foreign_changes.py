@@ -14,11 +14,12 @@ import requests
 from jsonschema import Draft202012Validator
 
 from shared_scheduler.answers.schema import schemas
+from shared_scheduler.core.change_kinds import ChangeKind
 from shared_scheduler.core.effects import DeleteAllocation, SeenBy, WriteAllocation
 from shared_scheduler.core.events import AllocationWritten, WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
-from shared_scheduler.placement.foreign_changes import ChangeKind, ForeignChanges
+from shared_scheduler.placement.foreign_changes import ForeignChanges
 from tests.unit.placement.real_placement import Fault, World, carried_out, lost_reply, raced
 from tests.unit.placement.test_allocation_writer import evacuated, intent, undo
 from tests.unit.placement.test_known_generation import known

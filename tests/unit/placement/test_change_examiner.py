@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a foreign change was: Nova's databases and Placement tell, and only a removal that nobody explains is one."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from shared_scheduler.core.change_kinds import CONFIRMED_AFTER_S, ChangeKind
+from shared_scheduler.core.effects import ExamineChange, SeenBy
+from shared_scheduler.placement import change_examiner
+from shared_scheduler.placement.change_examiner import ChangeExaminer
+from shared_scheduler.placement.foreign_changes import ForeignChange, ForeignChanges
+from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
+from shared_scheduler.protocol.messages import Allocations
+from tests.unit.placement.real_placement import Clock, World, in_trouble
+
+UNDER_WAY = ServerLocation(ServerActivity.UNDER_WAY)
+UNREAD = ServerLocation(ServerActivity.UNREAD)
+BUILDS = ServerLocation(ServerActivity.NO_OWNER)
+DELETED = ServerLocation(ServerActivity.NO_OWNER, deleted=True)
+SHELVED = ServerLocation(ServerActivity.AT_REST)
+
+
+class Story:
+    """A server on a node, of which a report tells a change."""
+
+    def __init__(self, world: World, clock: Clock) -> None:
+        self.world, self.clock = world, clock
+        self.node, self.server = world.provider(), str(uuid.uuid4())
+        self.recorded: list[ForeignChange] = []
+        self.changes = ForeignChanges(record=self.recorded.append)
+        self.found = self.lives_here
+        self.examiner = ChangeExaminer(world.client, lambda _: self.found, self.changes, clock, lambda: 1.8e9)
+
+    @property
+    def lives_here(self) -> ServerLocation:
+        return ServerLocation(ServerActivity.AT_REST, self.node)
+
+    @property
+    def before(self) -> Allocations:
+        return {self.node: {"VCPU": 1}}
+
+    def tell(self, after: Allocations | None = None, generation: int | None = None) -> None:
+        self.examiner.found(ExamineChange(
+            self.server, self.node, "cmp1", self.before, 1, after or {}, generation, SeenBy.REPORT, cause="test"
+        ))  # fmt: skip
+
+    def kinds(self) -> list[ChangeKind]:
+        """All that has been told some seconds later."""
+        for _ in range(2):
+            self.examiner.examine_due()
+            self.clock.now += CONFIRMED_AFTER_S
+        return [change.kind for change in self.recorded]
+
+
+@pytest.fixture
+def story(world: World, clock: Clock) -> Story:
+    return Story(world, clock)
+
+
+def test_a_removal_that_nobody_explains(story: Story) -> None:
+    story.tell()
+    assert story.kinds() == [ChangeKind.REMOVED]
+    assert story.changes.report()["count"] == 1
+    assert (story.recorded[0].host, story.recorded[0].consumer) == ("cmp1", story.server)
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        (UNDER_WAY, ChangeKind.OPERATION), (SHELVED, ChangeKind.OPERATION), (DELETED, ChangeKind.DELETED),
+        (BUILDS, ChangeKind.REMOVED), (UNREAD, ChangeKind.UNEXAMINED),
+        (ServerLocation(ServerActivity.AT_REST, "another node"), ChangeKind.OPERATION),
+    ],
+)  # fmt: skip
+def test_what_nova_says_of_a_removal(story: Story, found: ServerLocation, kind: ChangeKind) -> None:
+    story.found = found
+    story.tell()
+    assert story.kinds() == [kind]
+
+
+def test_nova_may_tell_some_seconds_later_that_it_has_deleted_the_server(story: Story) -> None:
+    story.tell()
+    story.examiner.examine_due()
+    assert story.recorded == []
+    story.found = DELETED
+    assert story.kinds() == [ChangeKind.DELETED]
+
+
+def test_what_was_removed_may_be_there_again(story: Story) -> None:
+    story.tell()
+    story.world.take(story.server, story.before)
+    assert story.kinds() == [ChangeKind.REWRITTEN]
+    assert (story.recorded[0].after, story.recorded[0].generation_after) == (story.before, 1)
+
+
+def test_other_and_equal_amounts(story: Story) -> None:
+    story.tell({story.node: {"VCPU": 2}}, 2)
+    story.tell(story.before, 3)
+    assert story.kinds() == [ChangeKind.CHANGED, ChangeKind.REWRITTEN]
+
+
+def test_what_a_conductor_has_given_to_the_migration_is_all_that_was_written(story: Story) -> None:
+    migration = str(uuid.uuid4())
+    story.world.take(migration, story.before)
+    story.found = replace(UNDER_WAY, migration=migration)
+    story.tell()
+    assert story.kinds() == [ChangeKind.OPERATION]
+
+
+def test_what_nova_does_is_listed_and_does_not_count(story: Story) -> None:
+    story.found = UNDER_WAY
+    story.tell()
+    assert story.kinds() == [ChangeKind.OPERATION]
+    report = story.changes.report()
+    assert (report["count"], report["kinds"]["operation"], len(report["changes"])) == (0, 1, 1)
+
+
+def test_a_placement_that_does_not_answer_leaves_it_unexamined(story: Story) -> None:
+    story.world.http.every_read = in_trouble
+    story.tell()
+    assert story.kinds() == [ChangeKind.UNEXAMINED]
+
+
+def test_many_at_once_are_counted_and_not_examined(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_examiner, "MAX_WAITING", 1)
+    for _ in range(3):
+        story.tell()
+    assert [change.kind for change in story.recorded] == [ChangeKind.UNEXAMINED] * 2
+
+
+def test_what_waits_when_the_scheduler_stops_is_recorded(story: Story) -> None:
+    story.tell()
+    story.examiner.end()
+    assert [change.kind for change in story.recorded] == [ChangeKind.UNEXAMINED]
+    assert len(story.examiner) == 0
+
+
+def test_a_record_that_cannot_be_kept_is_counted(story: Story) -> None:
+    def full(_: ForeignChange) -> None:
+        raise OSError("disk full")
+
+    changes = ForeignChanges(record=full)
+    changes.keep(replace(_a_change(story), kind=ChangeKind.REMOVED))
+    assert changes.counts()["removed"] == 1
+
+
+def test_operations_of_nova_do_not_displace_others(story: Story) -> None:
+    changes, one = ForeignChanges(max_changes=1), _a_change(story)
+    changes.keep(replace(one, kind=ChangeKind.REMOVED))
+    for _ in range(300):
+        changes.keep(replace(one, kind=ChangeKind.OPERATION))
+    kinds = [change["kind"] for change in changes.report()["changes"]]
+    assert ChangeKind.REMOVED in kinds
+    assert len(kinds) < 100
+
+
+def _a_change(story: Story) -> ForeignChange:
+    return ForeignChange(story.server, story.before, 1, {}, None, SeenBy.REPORT, 1.8e9, ChangeKind.UNEXAMINED, "cmp1")
