@@ -12,7 +12,7 @@ from shared_scheduler.answers.held_room import held_text
 from shared_scheduler.records.amounts import NO_ROOM, amount, short_by, unit_of
 from shared_scheduler.records.reason_names import FILTERED, told, told_code, told_outcome
 from shared_scheduler.records.short_names import server_of, short_names
-from shared_scheduler.records.store import AGENT, BUILD, COMPARISON, DECISION, NODE, Record
+from shared_scheduler.records.store import AGENT, BUILD, COMPARISON, DECISION, FOREIGN, NODE, Record
 from shared_scheduler.records.told_reasons import named_hosts, told_reasons, weighed_in
 
 #: how the sentence begins that a record tells nothing of a host
@@ -149,6 +149,8 @@ def _other_facts(record: Record, host: str) -> Iterator[str]:
         yield f"ours chose {_named(record['ours'])}, nova-scheduler {_named(record['stock'])}"
     elif record["kind"] == NODE:
         yield change(record)
+    elif record["kind"] == FOREIGN:
+        yield f"another writer changed allocations: {record['result']}: {record['reason']}"
     else:
         yield unknown_kind(record)
 

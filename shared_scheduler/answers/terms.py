@@ -349,13 +349,30 @@ COUNTERS = TermGroup(
 
 FOREIGN_CHANGES = TermGroup(
     "Foreign changes",
-    "status --foreign-changes: allocations that another writer changed between two actions of a scheduler.", {
+    "status --foreign-changes: allocations that another writer changed since a scheduler wrote them.", {
     "seen_at": "When the scheduler found the change, in UTC; the change itself was earlier.",
+    "kind": "What the change was, as far as Placement and Nova show it; defined below.",
     "consumer": "The server (or migration) whose allocations were changed.",
-    "seen_by": "The action that found it: new (a first write), merge (an evacuation) or delete.",
+    "host": "The host whose report showed the change.",
+    "seen_by": "What found it: report (of an agent, or the read of a node without one), or an action of the scheduler: "
+               "new (a first write), merge (an evacuation) or delete.",
     "before": "Generation and allocations that the scheduler's last write left, or that its table showed.",
-    "after": "Generation and allocations that Placement had instead.",
+    "after": "Generation and allocations that Placement had instead; without a generation those that the migration of "
+             "the server has taken over.",
 })  # fmt: skip
+CHANGE_KINDS = TermGroup(
+    "Kinds of foreign changes", "status --foreign-changes; records: the result of a record of kind foreign.", {
+    "removed": "All allocations were removed, twice seen, although Nova neither deletes nor moves the server: its "
+               "resources are given to others. nova-manage placement heal_allocations restores them.",
+    "changed": "Other amounts or providers, as when a port or an accelerator is added, or an operator corrects them.",
+    "rewritten": "The same amounts, written again by another writer.",
+    "operation": "An operation of Nova was under way, or has moved the server: expected.",
+    "deleted": "Nova has deleted the server: expected.",
+    "unexamined": "Nova's databases or Placement did not answer, too many changes were found at once, or the scheduler "
+                  "has stopped.",
+})  # fmt: skip
+#: the kinds that Nova explains
+OF_NOVA = ("operation", "deleted")
 READS = TermGroup(
     "Reads of the databases and Placement",
     "status --reads: the page Reads of the databases and Placement describes each source.", {
@@ -385,7 +402,8 @@ BUILDS = TermGroup("Ends of builds", "why, why-not, records and story: the resul
 RECORD_COLUMNS = TermGroup("Columns of records", "records: the table of records last.", {
     "at": "When the decision was made, the build ended, or the change of the node was seen, in UTC.",
     "kind": "What is recorded. decision: a request was decided; build: a build on a node ended; node: what a scheduler "
-            "knows of a host has changed; comparison: mode shadow has compared an answer with that of nova-scheduler.",
+            "knows of a host has changed; comparison: mode shadow has compared an answer with that of nova-scheduler; "
+            "foreign: another writer has changed allocations that a scheduler wrote.",
     "request": "Id of the request in Nova's logs and instance actions; empty for a node.",
     "servers": "The server; of a request for several, the first one and the number of the others.",
     "result": "How it ended; the words are defined below.",
@@ -488,8 +506,8 @@ OF_FILTERS = {
 OWN = ("agent", "claim")
 #: in the order of the glossary page
 GROUPS = (
-    GENERAL, FRESHNESS, NOT_CHOOSABLE, COLUMNS, READS, FOREIGN_CHANGES, REASONS, ATTEMPTS, FAILURES, BUILDS, SOURCES,
-    RECORD_COLUMNS, NODE_CHANGES, AGREEMENT, STORIES, COUNTERS, TOP, PAGE, RESYNCS,
+    GENERAL, FRESHNESS, NOT_CHOOSABLE, COLUMNS, READS, FOREIGN_CHANGES, CHANGE_KINDS, REASONS, ATTEMPTS, FAILURES,
+    BUILDS, SOURCES, RECORD_COLUMNS, NODE_CHANGES, AGREEMENT, STORIES, COUNTERS, TOP, PAGE, RESYNCS,
 )  # fmt: skip
 
 

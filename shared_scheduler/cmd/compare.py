@@ -98,7 +98,8 @@ def _compare_once(source_readers: Any, sockets: Path, report_progress: Callable[
 
 
 def foreign_changes(sockets: Path) -> dict[str, int]:
-    """The number of foreign changes that each scheduler has found; those of an older release do not report it."""
+    """The number of foreign changes that each scheduler has found and Nova does not explain; those of an older release
+    do not report it."""
     answers, _ = admin.ask_each(sockets, "foreign-changes")
     return {answer["scheduler"]: answer["count"] for answer in answers}
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the last records: decisions of the schedulers, comparisons of mode shadow, and ends of builds on the nodes.
+"""Lists the last records: decisions of the schedulers, comparisons of mode shadow, ends of builds on the nodes, and
+changes of allocations by other writers.
 
 The columns and their words are defined below.  All conditions must be met.  ``--follow`` goes on with new
 records until it is interrupted.  The exit code is 0 if there is such a record, 1 if there is none, and 2 if
@@ -33,6 +34,7 @@ from shared_scheduler.records.store import (
     DECISION,
     DISORDER_MAX_S,
     FAILED,
+    FOREIGN,
     FOUND_MAX,
     NODE,
     Record,
@@ -43,7 +45,7 @@ from shared_scheduler.records.story import hosts_by_end, servers_by_host
 from shared_scheduler.records.told_reasons import WRITTEN, told_reasons, told_text
 
 #: groups of terms that ``--help`` defines
-RESULTS = (terms.FAILURES, terms.BUILDS, terms.NODE_CHANGES, terms.AGREEMENT)
+RESULTS = (terms.FAILURES, terms.BUILDS, terms.NODE_CHANGES, terms.AGREEMENT, terms.CHANGE_KINDS)
 REASONS = (terms.REASONS, terms.NOT_CHOOSABLE, terms.ATTEMPTS)
 TERMS = (terms.RECORD_COLUMNS, *RESULTS, *REASONS)
 #: Said after the records of one result, because a reader may look for all failures.
@@ -59,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("which", choices=("last",), metavar="last", help="the newest records")
     parser.add_argument("count", type=whole(1, FOUND_MAX), metavar="N", help=f"how many, at most {FOUND_MAX}")
-    parser.add_argument("--kind", choices=(DECISION, BUILD, COMPARISON, NODE), default="")
+    parser.add_argument("--kind", choices=(DECISION, BUILD, COMPARISON, NODE, FOREIGN), default="")
     parser.add_argument("--project", default="", metavar="ID")
     parser.add_argument("--host", default="", metavar="HOST", help="selected, tried, or built on")
     parser.add_argument("--result", default="", metavar="RESULT", help="for example placed, no_valid_host, failed")

@@ -3,7 +3,7 @@
 
 With --nodes, it shows one row per node: its freshness, whether it may be selected, and if not, why.  With --reads,
 it shows one row per source that is read from Nova's databases and Placement, with its age and the cost of its reads.
-With --foreign-changes, it shows the last allocations that another writer changed between two actions of a scheduler.
+With --foreign-changes, it shows the last allocations that another writer changed since a scheduler wrote them.
 The exit code is 0 when all schedulers answered and are connected to every cell.  It is 1 with one line for each cell
 that a scheduler has no connection to, and 2 with one line for each scheduler that did not answer or was killed.
 """
@@ -22,12 +22,14 @@ from shared_scheduler.answers.host_facts import why_not
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, running_schedulers
 from shared_scheduler.daemon import admin
+from shared_scheduler.records.amounts import held_text
 from shared_scheduler.records.moments import second
 from shared_scheduler.records.plain_text import printable
 
 #: groups of terms that ``--help`` defines
 TERMS = (
-    terms.FRESHNESS, terms.NOT_CHOOSABLE, terms.COLUMNS, terms.READS, terms.FOREIGN_CHANGES, terms.COUNTERS,
+    terms.FRESHNESS, terms.NOT_CHOOSABLE, terms.COLUMNS, terms.READS, terms.FOREIGN_CHANGES, terms.CHANGE_KINDS,
+    terms.COUNTERS,
 )  # fmt: skip
 NODE_COLUMNS = ("host", "freshness", "agent", "choosable", "why_not", "sequence", "heard_ago_s", "outstanding",
                 "pending", "used")  # fmt: skip
@@ -45,7 +47,7 @@ ROUTINE = frozenset({
 })  # fmt: skip
 #: silent agents in the line of the summary; ``--nodes`` shows all
 SILENT_SHOWN_MAX = 5
-FOREIGN_COLUMNS = ("seen_at", "consumer", "seen_by", "before", "after")
+FOREIGN_COLUMNS = ("seen_at", "kind", "consumer", "host", "seen_by", "before", "after")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -247,26 +249,22 @@ def _read(read: dict[str, Any]) -> list[str]:
 def _foreign_changes(answer: dict[str, Any]) -> str:
     rows = [_foreign_change(change) for change in answer["changes"]]
     head = f"{answer['scheduler']} (process {answer['pid']}): {answer['count']} foreign changes since its start"
-    return "\n".join([head, *(printed_tables.lines(FOREIGN_COLUMNS, rows) if rows else [])])
+    of_nova = sum(answer.get("kinds", {}).get(kind, 0) for kind in terms.OF_NOVA)
+    more = f", and {of_nova} by operations of Nova" if of_nova else ""
+    return "\n".join([head + more, *(printed_tables.lines(FOREIGN_COLUMNS, rows) if rows else [])])
 
 
 def _foreign_change(change: dict[str, Any]) -> list[str]:
     seen_at = second(change["seen_at_s"])
     shown = {
+        "kind": "",  # of an older release
+        "host": "",
         **change,
         "seen_at": seen_at,
-        "before": _allocations(change["before"], change["generation_before"]),
-        "after": _allocations(change["after"], change["generation_after"]),
+        "before": held_text(change["before"], change["generation_before"]),
+        "after": held_text(change["after"], change["generation_after"]),
     }
     return [str(shown[name]) for name in FOREIGN_COLUMNS]
-
-
-def _allocations(allocations: dict[str, dict[str, int]], generation: int | None) -> str:
-    """``3: node-1 VCPU:2``; the generation comes first."""
-    if not allocations:
-        return "nothing"
-    held = "; ".join(f"{provider} {_cell(amounts)}" for provider, amounts in sorted(allocations.items()))
-    return f"{'?' if generation is None else generation}: {held}"
 
 
 def _cell(value: Any) -> str:

@@ -30,7 +30,17 @@ from shared_scheduler.records.order import in_order
 from shared_scheduler.records.plain_text import listed, printable
 from shared_scheduler.records.reason_names import FILTERED
 from shared_scheduler.records.short_names import server_of, short_names
-from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DATABASES, DECISION, PLACED, Record, Store
+from shared_scheduler.records.store import (
+    ACTIVE,
+    BUILD,
+    COMPARISON,
+    DATABASES,
+    DECISION,
+    FOREIGN,
+    PLACED,
+    Record,
+    Store,
+)
 from shared_scheduler.records.told_reasons import told_decisions, told_text
 
 
@@ -119,6 +129,13 @@ def _build(record: Record) -> Iterator[str]:
     yield f"{moment(record['at'])}  build of {record['instances'][0]}{where}: {record['result']}{told}"
     if record["result"] != ACTIVE:
         yield f"  reason    {record['reason']}"
+
+
+def _foreign(record: Record) -> Iterator[str]:
+    where = f" on {record['hosts'][0]}" if record["hosts"] else ""
+    yield f"{moment(record['at'])}  another writer changed allocations of {record['instances'][0]}{where}"
+    yield f"  kind      {record['result']}, seen by {record.get('seen_by', '')} of {record['scheduler']}"
+    yield f"  change    {record['reason']}"
 
 
 def _decision(record: Record) -> Iterator[str]:
@@ -211,4 +228,5 @@ _PLACES = {DECISION: 0, BUILD: 2}
 #: kind of a record -> its lines
 _SHOWN: Mapping[str, Callable[[Record], Iterator[str]]] = {
     DECISION: _decision, BUILD: _build, COMPARISON: _comparison,
+    FOREIGN: _foreign,
 }  # fmt: skip

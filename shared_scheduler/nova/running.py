@@ -57,6 +57,7 @@ from shared_scheduler.nova.weight_lines import LoggingDecider
 from shared_scheduler.nova.what_if_requests import WhatIfRequests
 from shared_scheduler.placement.batch_writer import BatchWriter
 from shared_scheduler.placement.client import PlacementClient
+from shared_scheduler.placement.foreign_changes import ForeignChange
 from shared_scheduler.placement.questions import PlacementQuestions
 from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.records import entries
@@ -155,7 +156,12 @@ class RunningScheduler:
         api = NovaApiDatabase(self._aggregates)
         locate = Locator(api, NovaCellDatabase).locate
         self._batch_writer = BatchWriter(
-            client, handle, locate, writers=ours.placement_writers, merged_moves=ours.merged_moves
+            client,
+            handle,
+            locate,
+            writers=ours.placement_writers,
+            merged_moves=ours.merged_moves,
+            record_change=self._record_change,
         )
         sweeper = OrphanSweeper(
             api, lambda: sync.databases(), client, time.monotonic, lambda: self.engine.inspect(_share),
@@ -172,7 +178,7 @@ class RunningScheduler:
             has_unlisted=lambda: self.core.nodes.has_unlisted,
         )  # fmt: skip
         checks = ServiceChecks(self._batch_writer, sync.fleet, sync.revalidator, handle)
-        self._sinks = Sinks(checks, sync, checks.expect, self._record_effect)
+        self._sinks = Sinks(checks, sync, checks.expect, self._record_effect, self._batch_writer.examine)
         return sync
 
     # -- life cycle
@@ -370,6 +376,10 @@ class RunningScheduler:
         asker = self._askers.of(effect.consumer, effect.host)
         self.recorder.add(entries.build_entry(effect, asker, self._name, at_s))
 
+    def _record_change(self, change: ForeignChange) -> None:
+        asker = self._askers.of(change.consumer, change.host)
+        self.recorder.add(entries.foreign_entry(change, asker, self._name))
+
     def take_back(self, answer: Answer) -> None:
         """Undo the claims of an answer that does not reach its caller."""
         self.engine.handle(AnswerUnheard(answer.claim_ids, cause=answer.cause))
@@ -435,7 +445,12 @@ class RunningScheduler:
             return None, None
         served = Telemetry(address.of_worker(os.environ.get(WORKER_NUMBER)), self._not_alive, self._not_ready)
         return served, SchedulerMetrics(
-            self.engine, self._sync.revalidator.report, self._queues(), served.registry, self._mode_once_loaded
+            self.engine,
+            self._sync.revalidator.report,
+            self._queues(),
+            served.registry,
+            self._mode_once_loaded,
+            self._batch_writer.change_counts,
         )
 
     def _mode_once_loaded(self) -> Mode | None:

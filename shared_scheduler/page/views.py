@@ -36,7 +36,7 @@ from shared_scheduler.records.moments import iso, second
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.reason_names import FILTERED, told_code
 from shared_scheduler.records.short_names import server_of, short_names
-from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NODE, PLACED
+from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, FOREIGN, NODE, PLACED
 from shared_scheduler.records.story import hosts_by_end
 from shared_scheduler.records.told_reasons import WRITTEN, told_decisions, told_text, weighed_in
 
@@ -46,7 +46,7 @@ HOSTS_SHOWN, REASONS_SHOWN, FAILED_SHOWN = 12, 20, 8
 FILTERS = ("kind", "project", "host", "result", "reason", "count")
 HOURS = (1, 6, 24, 168)
 BEHIND = frozenset(phase.value for phase in (*ASKING, WindowPhase.SILENT))
-KINDS = (DECISION, BUILD, COMPARISON, NODE)
+KINDS = (DECISION, BUILD, COMPARISON, NODE, FOREIGN)
 #: After these times without a message, an agent is asked whether it is there, and is silent, by default.
 LATE_S = {"asked": limits.ASKED_AFTER * limits.SILENT_AFTER_S, "silent": limits.SILENT_AFTER_S}
 GOOD = frozenset({PLACED, ACTIVE, WRITTEN})

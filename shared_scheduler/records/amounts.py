@@ -46,6 +46,18 @@ def unit_of(resource_class: str) -> str:
     return UNITS.get(resource_class.rpartition("_")[2], "")
 
 
+def held_text(allocations: Mapping[str, Mapping[str, int]], generation: int | None) -> str:
+    """What a consumer has: ``3: node-1 VCPU:2``; its generation comes first, ``?`` if there is none."""
+    if not allocations:
+        return "nothing"
+    held = "; ".join(f"{provider} {_amounts(amounts)}" for provider, amounts in sorted(allocations.items()))
+    return f"{'?' if generation is None else generation}: {held}"
+
+
+def _amounts(amounts: Mapping[str, int]) -> str:
+    return " ".join(f"{name}:{value}" for name, value in amounts.items())
+
+
 def span(resource_class: str, least: float, most: float) -> str:
     """One amount, or two if they differ."""
     first, last = amount(resource_class, least), amount(resource_class, most)

@@ -10,9 +10,11 @@ from typing import Any
 from shared_scheduler.core.effects import RecordBuild, RecordNode
 from shared_scheduler.decision.explain import ExplainedHost
 from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, Weighed
+from shared_scheduler.placement.foreign_changes import ForeignChange
+from shared_scheduler.records.amounts import held_text
 from shared_scheduler.records.askers import Asker, asker_of
 from shared_scheduler.records.plain_text import printable
-from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, DATABASES, DECISION, FAILED, NODE, PLACED
+from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, DATABASES, DECISION, FAILED, FOREIGN, NODE, PLACED
 
 #: Maximum number of reasons in a line of the log; the record has all of them.
 REASONS_IN_LINE_MAX = 4
@@ -120,6 +122,17 @@ def node_entry(change: RecordNode, scheduler: str, at_s: float) -> dict[str, Any
         "kind": NODE, "at": round(at_s, 6), "scheduler": scheduler, **nobody, "instances": [], "hosts": [change.host],
         "result": str(change.change), "epoch": change.epoch, "sequence": change.sequence,
         "increments": change.increments,
+    }  # fmt: skip
+
+
+def foreign_entry(change: ForeignChange, asker: Asker, scheduler: str) -> dict[str, Any]:
+    """The record of a change that another writer has made.  ``asker``: who asked for the server, if it is known."""
+    before = held_text(change.before, change.generation_before)
+    after = held_text(change.after, change.generation_after)
+    return {
+        "kind": FOREIGN, "at": round(change.seen_at_s, 6), "scheduler": scheduler, **_fields(asker),
+        "instances": [change.consumer], "hosts": [change.host] if change.host else [], "result": change.kind.value,
+        "reason": f"{before} -> {after}", "seen_by": change.seen_by.value,
     }  # fmt: skip
 
 

@@ -30,6 +30,7 @@ SHAPE: Mapping[str, Any] = {
     "near": [NEAR], "rejected": [NEAR],
     "missing": {str: [NUMBER]}, "source": str, "answer": [[str]],
     "ours": SIDE, "stock": SIDE, "epoch": int, "sequence": int, "increments": int,
+    "seen_by": str,
 }  # fmt: skip
 #: fields of an entry of a list without which it is none
 REQUIRED = {"attempts": ("host", "outcome"), "near": ("host", "code", "detail"), "rejected": ("host", "code", "detail")}

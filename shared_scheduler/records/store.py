@@ -31,6 +31,8 @@ COMPARISON = "comparison"
 
 #: The kind of record that a change of the knowledge of a host is; its result is a ``NodeChange``.
 NODE = "node"
+#: The kind of record that a change of allocations by another writer is; its result is a ``ChangeKind``.
+FOREIGN = "foreign"
 
 #: Maximum number of records that one question returns.
 FOUND_MAX = 1_000

@@ -51,10 +51,18 @@ class SchedulerMetrics(Collector):
     """``observe`` may be called by any thread; ``collect`` is called by the one that serves the metrics."""
 
     def __init__(
-        self, engine: Engine, reads: Reads, queues: Queues, registry: CollectorRegistry, mode: Callable[[], Mode | None]
+        self,
+        engine: Engine,
+        reads: Reads,
+        queues: Queues,
+        registry: CollectorRegistry,
+        mode: Callable[[], Mode | None],
+        foreign_changes: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
-        """``mode`` returns None while the scheduler loads: it serves nothing, and may never get further."""
+        """``mode`` returns None while the scheduler loads: it serves nothing, and may never get further.
+        ``foreign_changes``: kind -> number."""
         self._engine = engine
+        self._foreign_changes = foreign_changes
         self._reads = reads
         self._queues = queues
         self._mode = mode
@@ -101,6 +109,8 @@ class SchedulerMetrics(Collector):
         sources = _of_sources(self._reads())
         yield from map(_gauge, (*_of_status(status), peers, *_of_agents(rows), *sources, *self._of_own()))
         yield from _counters(status["counters"], self._reads())
+        changes = {**dict.fromkeys(terms.CHANGE_KINDS.terms, 0), **self._foreign_changes()}  # as _begin_at_zero
+        yield _counter("foreign_changes", "Allocations that another writer changed.", "kind", changes)
 
     def _of_peers(self, releases: Mapping[str, Mapping[str, int]]) -> Gauge:
         """The releases that most peers have get names first."""

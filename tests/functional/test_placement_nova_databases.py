@@ -155,7 +155,7 @@ def test_a_reporting_node_is_seen(placement: PrivatePlacement, cell: CellDatabas
 def test_a_server_is_found_on_its_host(placement: PrivatePlacement, api: ApiDatabase) -> None:
     one, server = Compute(placement), str(uuid.uuid4())
     locate = Locator(api, plain_databases.cell_database).locate
-    assert locate(server) == ServerLocation(ServerActivity.NO_OWNER)
+    assert locate(server) == ServerLocation(ServerActivity.NO_OWNER, deleted=True)
     engine = sa.create_engine(placement.layout.database_url("nova_api"))
     cells = api_models.CellMapping
     with engine.begin() as connection:
@@ -164,9 +164,10 @@ def test_a_server_is_found_on_its_host(placement: PrivatePlacement, api: ApiData
             instance_uuid=server, cell_id=number, project_id="p"))  # fmt: skip
     one.write(main_models.Instance, uuid=server, host=one.host, node=one.host, vm_state="active", deleted=0)
     assert locate(server) == ServerLocation(ServerActivity.AT_REST, one.node)
-    one.write(main_models.Migration, uuid=str(uuid.uuid4()), instance_uuid=server, deleted=0,
+    migration = str(uuid.uuid4())
+    one.write(main_models.Migration, uuid=migration, instance_uuid=server, deleted=0,
               migration_type="evacuation", status="accepted")  # fmt: skip
-    assert locate(server) == ServerLocation(ServerActivity.UNDER_WAY, move="evacuation")
+    assert locate(server) == ServerLocation(ServerActivity.UNDER_WAY, move="evacuation", migration=migration)
 
 
 def test_a_start_on_the_real_thing(placement: PrivatePlacement, api: ApiDatabase) -> None:

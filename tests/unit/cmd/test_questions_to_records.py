@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from shared_scheduler.cmd import manage
-from shared_scheduler.core.effects import NodeChange, RecordBuild, RecordNode
+from shared_scheduler.core.change_kinds import ChangeKind
+from shared_scheduler.core.effects import NodeChange, RecordBuild, RecordNode, SeenBy
 from shared_scheduler.decision.explain import ExplainedHost
 from shared_scheduler.decision.record import Attempt, DecisionCounts, Weighed
 from shared_scheduler.nova import instance_actions
+from shared_scheduler.placement.foreign_changes import ForeignChange
 from shared_scheduler.records import entries
 from shared_scheduler.records.askers import NOBODY
 from shared_scheduler.records.database import RecordTable
@@ -427,6 +429,25 @@ def test_the_story_of_a_host_has_snapshots_and_gaps(tmp_path: Path, capsys: pyte
         "s1: 40 increments, then asked for the messages after its state at epoch 3, sequence 41",
         "s1: its agent is silent: its state is read from the databases",
     ]
+
+
+def test_a_foreign_change_is_found_after_a_restart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # given the record of a scheduler that has found a removal
+    change = ForeignChange(
+        "server-1", {"n1": {"VCPU": 1}}, 1, {}, None, SeenBy.REPORT, 1_760_000_000.5, ChangeKind.REMOVED, "c1"
+    )
+    JsonLines(tmp_path / "r").write([entries.foreign_entry(change, NOBODY, "s1"), build("c1", 1_760_000_000.0)])
+    records = ("--records", str(tmp_path / "r"))
+
+    # then the feed, the story of the server and that of its host have it
+    assert manage.main(["records", "last", "9", "--kind", "foreign", "--result", "removed", *records]) == 0
+    assert "1: n1 VCPU:1 -> nothing" in capsys.readouterr().out
+    assert manage.main(["why", "server-1", *records]) == 0
+    told = capsys.readouterr().out
+    assert "another writer changed allocations of server-1 on c1" in told
+    assert "kind      removed, seen by report of s1" in told
+    assert manage.main(["story", "c1", *records]) == 0
+    assert "another writer changed allocations: removed: 1: n1 VCPU:1 -> nothing" in capsys.readouterr().out
 
 
 def test_the_story_of_a_host_has_rejections_of_servers_that_were_tried_nowhere(ask: Ask) -> None:

@@ -41,10 +41,10 @@ READS["reads"][0].update({"reads": 4, "seconds": 0.006, "queries": 4, "rows": 2,
 
 #: a port with QoS that neutron added to a server, and a server that another writer placed first
 FOREIGN = {
-    "scheduler": "sched1", "pid": 17, "count": 7, "changes": [
+    "scheduler": "sched1", "pid": 17, "count": 7, "kinds": {"changed": 7, "operation": 2, "deleted": 1}, "changes": [
         {"consumer": "server-1", "before": {"node-1": {"VCPU": 2}}, "generation_before": 1,
          "after": {"node-1": {"VCPU": 2}, "port-1": {"NET_BW_EGR_KILOBIT_PER_SEC": 100}}, "generation_after": 2,
-         "seen_by": "merge", "seen_at_s": 1795458605.2},
+         "seen_by": "merge", "seen_at_s": 1795458605.2, "kind": "changed", "host": "c1"},
         {"consumer": "server-2", "before": {}, "generation_before": None,
          "after": {"node-2": {"VCPU": 1}}, "generation_after": 1, "seen_by": "new", "seen_at_s": 1795458600.0},
     ],
@@ -254,13 +254,14 @@ def test_foreign_changes_are_shown_newest_first(sockets: Path, capsys: pytest.Ca
     assert manage.main(["status", "--foreign-changes", "--socket-dir", str(sockets)]) == 0
     title, head, first, second, _, where = capsys.readouterr().out.splitlines()
     assert where == "status --help defines the columns"
-    assert title == "sched1 (process 17): 7 foreign changes since its start"
-    assert head.split() == ["seen_at", "consumer", "seen_by", "before", "after"]
+    assert title == "sched1 (process 17): 7 foreign changes since its start, and 3 by operations of Nova"
+    assert head.split() == ["seen_at", "kind", "consumer", "host", "seen_by", "before", "after"]
     assert re.split(r"\s{2,}", first) == [
-        "2026-11-23 18:30:05Z", "server-1", "merge", "1: node-1 VCPU:2",
+        "2026-11-23 18:30:05Z", "changed", "server-1", "c1", "merge", "1: node-1 VCPU:2",
         "2: node-1 VCPU:2; port-1 NET_BW_EGR_KILOBIT_PER_SEC:100",
     ]  # fmt: skip
-    assert re.split(r"\s{2,}", second)[3:] == ["nothing", "1: node-2 VCPU:1"]
+    # of an older release, the kind and the host are not known
+    assert re.split(r"\s{2,}", second)[1:] == ["server-2", "new", "nothing", "1: node-2 VCPU:1"]
 
 
 def test_the_reads_are_shown_with_ages_and_costs(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
-from shared_scheduler.core.effects import RecordBuild
+from shared_scheduler.core.change_kinds import ChangeKind
+from shared_scheduler.core.effects import RecordBuild, SeenBy
 from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, Weighed, asked_of
 from shared_scheduler.decision.request import Flavor, Request
+from shared_scheduler.placement.foreign_changes import ForeignChange
 from shared_scheduler.protocol.messages import Usage
 from shared_scheduler.records import entries
 from shared_scheduler.records.askers import NOBODY, asker_of
+from shared_scheduler.records.record_shape import read_record
 
 
 def record(instances: tuple[str, ...] = ("i-1",), **changes: Any) -> DecisionRecord:
@@ -80,6 +84,20 @@ def test_the_end_of_a_build_has_the_names_of_its_decision() -> None:
     assert (kept["request_id"], kept["global_request_id"], kept["instances"]) == ("req-local", "req-7", ["i-1"])
     assert (kept["project_id"], kept["hosts"]) == ("demo", ["cmp2"])
     assert entries.build_entry(build, NOBODY, "sched1", 1.0)["request_id"] == "", "placed before this process started"
+
+
+def test_a_foreign_change_tells_what_was_and_what_is() -> None:
+    port = {"n2": {"VCPU": 1}, "port": {"NET_BW": 100}}
+    change = ForeignChange("i-1", {"n2": {"VCPU": 1}}, 1, port, 2, SeenBy.REPORT, 1.5, ChangeKind.CHANGED, "cmp2")
+
+    kept = entries.foreign_entry(change, asker_of(record()), "sched1")
+
+    assert (kept["kind"], kept["result"], kept["instances"]) == ("foreign", "changed", ["i-1"])
+    assert (kept["hosts"], kept["project_id"], kept["at"]) == (["cmp2"], "demo", 1.5)
+    assert kept["reason"] == "1: n2 VCPU:1 -> 2: n2 VCPU:1; port NET_BW:100"
+    assert read_record(json.dumps(kept)) == kept
+    gone = entries.foreign_entry(replace(change, after={}, generation_after=None, host=""), NOBODY, "sched1")
+    assert (gone["reason"], gone["hosts"]) == ("1: n2 VCPU:1 -> nothing", [])
 
 
 def test_a_failure_is_its_outcome() -> None:

@@ -41,6 +41,7 @@ VALUES: Mapping[str, frozenset[str]] = {
     "outcome": frozenset(terms.FAILURES.terms) | frozenset(terms.ATTEMPTS.terms),
     "stage": frozenset({"total", "verdict", "write"}),
     "mode": frozenset(Mode),
+    "kind": frozenset(terms.CHANGE_KINDS.terms),
 }
 #: a row of the table of alerts
 ROW = re.compile(r"^((?:SharedScheduler|ComputeAgent)\w+)  +\S", re.MULTILINE)

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from shared_scheduler.answers import terms
 from shared_scheduler.conf.mode import Mode
+from shared_scheduler.core.change_kinds import ChangeKind
 from shared_scheduler.decision.record import Attempt, DecisionRecord
 from shared_scheduler.protocol.phases import WindowPhase
 from shared_scheduler.release import release
@@ -47,7 +48,10 @@ class World:
         self.mode: Mode | None = Mode.SHADOW
         reads = Revalidator(lambda event: None).report
         engine = cast(Engine, Inspected(self.driver))
-        self.metrics = SchedulerMetrics(engine, reads, {"records": lambda: 7}, self.registry, lambda: self.mode)
+        self.changes: dict[str, int] = {}
+        self.metrics = SchedulerMetrics(
+            engine, reads, {"records": lambda: 7}, self.registry, lambda: self.mode, lambda: self.changes
+        )
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"shared_scheduler_{name}", labels)
@@ -66,6 +70,13 @@ def test_every_freshness_and_state_has_a_number(world: World) -> None:
     assert all(world.value("nodes", freshness=each.value) is not None for each in Freshness)
     assert world.value("windows", state="in_order") == 2
     assert all(world.value("windows", state=each.value) is not None for each in WindowPhase)
+
+
+def test_foreign_changes_have_a_series_for_each_kind_and_no_more(world: World) -> None:
+    assert world.value("foreign_changes_total", kind="removed") == 0
+    world.changes = {"removed": 2, "changed": 1}
+    assert world.value("foreign_changes_total", kind="removed") == 2
+    assert set(terms.CHANGE_KINDS.terms) == {kind.value for kind in ChangeKind}
 
 
 def test_the_mode_is_a_metric(world: World) -> None:

@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from nova.db.api import models as api_models
 from nova.db.main import models as main_models
 
 from shared_scheduler.core.events import WriteCode
@@ -27,6 +29,7 @@ from tests.unit.sync.nova_databases import NovaDatabases
 WAIT_S = 30.0
 
 UNDER_WAY, NO_OWNER = ServerLocation(ServerActivity.UNDER_WAY), ServerLocation(ServerActivity.NO_OWNER)
+DELETED = ServerLocation(ServerActivity.NO_OWNER, deleted=True)
 
 
 class Site:
@@ -45,7 +48,8 @@ class Site:
         return self.nova.instance(own=server, vm_state="active", **home)
 
     def migration(self, **values: Any) -> None:
-        given = {"instance_uuid": self.server, "uuid": str(uuid.uuid4()), "deleted": 0}
+        self.newest_migration = str(uuid.uuid4())
+        given = {"instance_uuid": self.server, "uuid": self.newest_migration, "deleted": 0}
         self.nova.cell_row(main_models.Migration, **(given | values))
 
     def found(self) -> ServerLocation:
@@ -91,7 +95,7 @@ def test_a_build_has_no_task_for_a_moment(site: Site) -> None:
 @pytest.mark.parametrize("status", ["accepted", "pre-migrating"])
 def test_an_evacuation_clears_its_task_before_it_sets_the_host(site: Site, status: str) -> None:
     site.migration(migration_type="evacuation", status=status)
-    assert site.found() == ServerLocation(ServerActivity.UNDER_WAY, move="evacuation")
+    assert site.found() == ServerLocation(ServerActivity.UNDER_WAY, move="evacuation", migration=site.newest_migration)
 
 
 @pytest.mark.parametrize("move", ["migration", "resize", "live-migration"])
@@ -101,8 +105,9 @@ def test_the_move_is_that_of_the_newest_record_that_is_being_scheduled(site: Sit
     site.migration(migration_type="evacuation", status="accepted", deleted=1)
     site.migration(migration_type="other", status="accepted")
     site.migration(migration_type=move, status="accepted")
+    migration = site.newest_migration
     site.migration(migration_type="other", status="error")
-    assert site.found() == ServerLocation(ServerActivity.UNDER_WAY, move=move)
+    assert site.found() == ServerLocation(ServerActivity.UNDER_WAY, move=move, migration=migration)
 
 
 @pytest.mark.parametrize(
@@ -141,12 +146,21 @@ def test_a_server_without_a_cell_has_no_owner(site: Site, cell: str | None) -> N
 
 
 def test_an_unknown_server_has_no_owner(site: Site) -> None:
-    assert site.sut.locate(str(uuid.uuid4())) == NO_OWNER
+    assert site.sut.locate(str(uuid.uuid4())) == DELETED
 
 
 def test_a_deleted_server_has_no_owner(site: Site) -> None:
     site.nova.change_instance(site.server, deleted=1)
-    assert site.found() == NO_OWNER
+    assert site.found() == DELETED
+
+
+@pytest.mark.parametrize("cell", [None, "cell0"])
+def test_nova_api_marks_a_server_that_was_deleted_before_it_was_built(site: Site, cell: str | None) -> None:
+    server = site.nova.map_server(cell)
+    with site.nova.api_engine.begin() as connection:
+        mapping = api_models.InstanceMapping
+        connection.execute(sa.update(mapping).where(mapping.instance_uuid == server).values(queued_for_delete=True))
+    assert site.sut.locate(server) == DELETED
 
 
 def test_servers_of_a_disabled_cell_are_located(site: Site) -> None:
