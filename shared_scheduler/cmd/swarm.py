@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any
 
 from shared_scheduler.cmd.endings import ENDING
+from shared_scheduler.sim.found_changes import FOUND
 from shared_scheduler.sim.report import endings_of, named, window_counters
 from shared_scheduler.sim.run import drawn, run
 from shared_scheduler.sim.world import World
@@ -168,6 +169,7 @@ class SwarmTotal:
             "migrations": counts["migrations"],
             "messages": counts["messages"],
             "windows": named(counts, "windows_"),
+            "foreign_changes": named(counts, FOUND),
             "faults": named(counts, "fault_"),
             "checks": sum(self.checks.values()),
             "checks_by_invariant": dict(sorted(self.checks.items())),

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared_scheduler.core.claims import ClaimState
+from shared_scheduler.sim.found_changes import FOUND
 from shared_scheduler.sim.world import World
 
 
@@ -62,6 +63,7 @@ def report(world: World) -> dict[str, Any]:
         "refused_percent": round(100 * refused / claims, 3) if claims else 0.0,
         "conflicts": refused + endings[ClaimState.NOT_WRITTEN.value],
         "migrations": world.counters["migrations"],
+        "foreign_changes": named(world.counters, FOUND),
         "faults": named(world.counters, "fault_"),
         "latency_ms": _milliseconds(world.latencies_s),
         "decision_wall_ms": _milliseconds(steps_s),

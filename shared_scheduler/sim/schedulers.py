@@ -65,6 +65,9 @@ class SchedulerListener(Protocol):
     def taken_back(self, scheduler: SimScheduler, consumer: str, allocations: Allocations) -> None:
         """The scheduler is about to delete these allocations of the consumer."""
 
+    def change_found(self, effect: ef.ExamineChange) -> None:
+        """The scheduler asks Nova and Placement what a foreign change was."""
+
     def members_of(self, group: str) -> dict[str, bool]:
         """The members of a server group or label, as Nova's API database has them now: uuid -> whether the conductor
         has an answer for it."""
@@ -288,8 +291,10 @@ class SimScheduler:
                 self._writers.submit(effect)
             case ef.Answer() | ef.Fail():
                 self._listener.answered(self, effect)
-            case ef.RecordBuild() | ef.RecordNode() | ef.ReadBuild() | ef.ExamineChange():
+            case ef.RecordBuild() | ef.RecordNode() | ef.ReadBuild():
                 pass  # a simulated scheduler keeps no records
+            case ef.ExamineChange():
+                self.change_found(effect)
             case ef.RefreshNode():
                 self._listener.refresh(self, effect.node, effect.in_s)
             case ef.AskGroup():
@@ -312,6 +317,10 @@ class SimScheduler:
     def is_in_cell(self, consumer: str) -> bool:
         """See ``WritersListener``."""
         return self._listener.is_in_cell(consumer)
+
+    def change_found(self, effect: ef.ExamineChange) -> None:
+        """See ``WritersListener``."""
+        self._agenda.after(self._placement_delay_s(), self._listener.change_found, effect)
 
     def taken_back(self, consumer: str, allocations: Allocations) -> None:
         """See ``WritersListener``."""

@@ -30,6 +30,7 @@ from shared_scheduler.sim.checkers import Checkers
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.disabled_hosts import DisabledHosts
 from shared_scheduler.sim.evacuations import Evacuations
+from shared_scheduler.sim.found_changes import FoundChanges
 from shared_scheduler.sim.lies import LyingNode
 from shared_scheduler.sim.live_migrations import Moves
 from shared_scheduler.sim.network import Network, NetworkFaults
@@ -123,6 +124,7 @@ class World:
         self.ports = AttachedPorts(self)
         self.scheduled_moves = ScheduledMoves(self)
         self.evacuations = Evacuations(self)
+        self._found_changes = FoundChanges(self)
         #: nodes whose newest version some scheduler did not have when the faults ended
         self.behind_at_healing = 0
         self._stopwatch = stopwatch
@@ -313,6 +315,10 @@ class World:
     def taken_back(self, scheduler: SimScheduler, consumer: str, allocations: Allocations) -> None:
         """A scheduler deletes an allocation that it wrote."""
         self.checkers.taken_back(scheduler, self.owners()[consumer], allocations)
+
+    def change_found(self, effect: ef.ExamineChange) -> None:
+        """A scheduler asks what a foreign change was."""
+        self._found_changes.examine(effect)
 
     def members_of(self, group: str) -> dict[str, bool]:
         """The members of a server group or label, as Nova's API database has them now."""

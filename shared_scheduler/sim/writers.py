@@ -49,6 +49,9 @@ class WritersListener(NovaFacts, Protocol):
     def taken_back(self, consumer: str, allocations: Allocations) -> None:
         """These allocations, which stand in Placement, are about to be deleted."""
 
+    def change_found(self, effect: ef.ExamineChange) -> None:
+        """Another writer has changed allocations."""
+
 
 #: answers after which the consumer is read
 UNSETTLED = frozenset({ev.WriteCode.UNREACHABLE, ev.WriteCode.PROVIDER_CONFLICT, ev.WriteCode.CONSUMER_CONFLICT})
@@ -221,6 +224,11 @@ class SimWriters:
         gone, left_alone, changed, detail = up, False, False, "" if up else "no answer"
         standing = self._placement.standing(effect.consumer)
         finding = consumer_conflicts.find_delete(standing, effect.written, effect.generation)
+        if up and effect.stood and finding is ConflictCase.NOTHING:
+            self._listener.change_found(ef.ExamineChange(
+                effect.consumer, "placement", "", effect.written, effect.generation, {}, None, ef.SeenBy.DELETE,
+                cause=effect.cause,
+            ))  # fmt: skip
         part = consumer_conflicts.without(effect.written, effect.before)
         rest = consumer_conflicts.rest_of(standing.allocations, effect.written, effect.before, finding)
         if up and rest is not None:
