@@ -11,7 +11,7 @@ import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.own_writes import OwnWrite, OwnWrites
+from shared_scheduler.core.own_writes import CHANGES_BURST, OwnWrite, OwnWrites
 from shared_scheduler.core.step import Step
 from shared_scheduler.protocol.limits import SILENT_AFTER_S
 from shared_scheduler.protocol.messages import Allocations, Consumer, Increment
@@ -286,6 +286,38 @@ def test_a_removal_that_was_published_is_not_found_again_at_the_next_write() -> 
     story.publish(Consumer(taken(OTHER), True), OTHER, claims={claim.claim_id: SERVER})
     write = only(ef.WriteAllocation, story.driver.accept(claim))
     assert changes(story.written(write, 1)) == []
+
+
+def test_one_host_cannot_keep_the_examiner_busy() -> None:
+    # given an agent that tells another generation again and again
+    story = Story()
+    told = [len(story.publish(replace(BUILT, generation=number))) for number in range(2, 1_000)]
+    assert sum(told) == CHANGES_BURST
+    assert story.driver.core.counters()["foreign_changes_left_out"] == len(told) - CHANGES_BURST
+
+
+def test_a_delete_knows_which_changes_were_told() -> None:
+    # given a server to which somebody has added a port, as its agent has told
+    story = Story()
+    story.publish(replace(BUILT, generation=2))
+    heard = story.driver.give(ev.AnswerUnheard(story.answer.claim_ids, cause="unheard"))
+    [delete] = of_kind(ef.DeleteAllocation, heard)
+    assert (delete.stood, delete.generation, delete.noted) == (True, 1, 2)
+
+
+def test_a_delete_is_not_told_of_changes_if_there_were_none() -> None:
+    story = Story()
+    heard = story.driver.give(ev.AnswerUnheard(story.answer.claim_ids, cause="unheard"))
+    [delete] = of_kind(ef.DeleteAllocation, heard)
+    assert (delete.stood, delete.noted) == (True, None)
+
+
+def test_after_a_removal_that_was_told_a_delete_does_not_tell_it_again() -> None:
+    story = Story()
+    story.publish(BARE)
+    heard = story.driver.give(ev.AnswerUnheard(story.answer.claim_ids, cause="unheard"))
+    [delete] = of_kind(ef.DeleteAllocation, heard)
+    assert not delete.stood
 
 
 def test_a_node_that_is_removed_says_nothing_more_of_its_servers() -> None:

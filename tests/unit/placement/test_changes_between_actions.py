@@ -80,6 +80,47 @@ def test_a_port_is_added_before_a_conductor_takes_the_allocations_of_a_move(
     assert change["after"] == {**taken(source), port: {"VCPU": 1}}
 
 
+def test_all_are_removed_and_written_anew_before_our_delete(world: World, scheduler: OneScheduler, server: str) -> None:
+    # given a server whose allocations were removed, and written anew with other amounts in the same generation
+    source = node(world)
+    scheduler.driver.without_agents(source)
+    answer = scheduler.place(request(server))
+    scheduler.remove_all(server)
+    world.take(server, {source: {"VCPU": 2}})
+    # when the scheduler deletes what it wrote
+    scheduler.unheard(answer)
+    # then it leaves them alone, and tells it
+    assert scheduler.stands(server) == {source: {"VCPU": 2}}
+    [change] = scheduler.changes()
+    assert (change["generation_before"], change["generation_after"]) == (1, 1)
+
+
+def test_equal_amounts_in_an_equal_generation_look_like_ours(
+    world: World, scheduler: OneScheduler, server: str
+) -> None:
+    # given a server whose allocations were removed and written anew as they were, while no agent reads
+    source, target = node(world), node(world)
+    scheduler.driver.without_agents(source, target)
+    scheduler.place(request(server, force_hosts=(host_of(source),)))
+    scheduler.remove_all(server)
+    world.take(server, taken(source))
+    # when it is evacuated, then nothing shows it: the documentation says so
+    scheduler.place(move_to(target, source, server, move=Move.EVACUATION, merge_with_existing=True))
+    assert scheduler.changes() == []
+
+
+def test_two_actions_without_others_between_them_are_no_change(
+    world: World, scheduler: OneScheduler, server: str
+) -> None:
+    source, target = node(world), node(world)
+    scheduler.driver.without_agents(source, target)
+    scheduler.place(request(server, force_hosts=(host_of(source),)))
+    evacuation = move_to(target, source, server, move=Move.EVACUATION, merge_with_existing=True)
+    scheduler.unheard(scheduler.place(evacuation))
+    assert scheduler.stands(server) == taken(source)
+    assert scheduler.changes() == []
+
+
 def test_a_port_is_added_before_an_evacuation_that_reads(world: World, scheduler: OneScheduler, server: str) -> None:
     # given a server to which neutron adds a port, on a node without an agent
     source, target = node(world), node(world)
