@@ -344,6 +344,8 @@ COUNTERS = TermGroup(
                        "is its last: late messages, or an agent that has lost its state directory while its clock "
                        "was set back.",
     "asked_whether_there": "Agents whose heartbeat was overdue and that were asked whether they are there.",
+    "foreign_changes_left_out": "Changes of allocations by other writers that were not examined, because one host told "
+                                "more than 128 at once, or one per second.",
     "silences": "Agents that were not heard for agent_silent_after_s.",
 })  # fmt: skip
 

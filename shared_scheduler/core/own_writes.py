@@ -28,9 +28,13 @@ another scheduler evacuates it.  The edge asks Nova (``placement/change_examiner
 While a write of this scheduler for the same consumer is under way, a report may show its result before the answer, so
 none is compared.  If the write fails, what the table shows by then is.
 
+One host cannot keep the examiner busy: of one node, ``CHANGES_BURST`` changes are examined at once, and
+``CHANGES_PER_S`` for long; others are counted as ``foreign_changes_left_out``.
+
 What cannot be seen: removed and written again with equal amounts and generation between two reads of the agent; a
 change between the last read before a delete by Nova and that; and whatever happens while this scheduler does not run,
-because it knows its own writes since its start only.
+because it knows its own writes since its start only.  After a read of the databases, the first word of an agent that
+starts shows no removal, because it may be the older one.
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ from shared_scheduler.model.interning import POOL_MAX
 from shared_scheduler.model.leaves import AGENT_READY
 from shared_scheduler.protocol.memo import Memo
 from shared_scheduler.protocol.messages import Allocations, Consumer
+from shared_scheduler.protocol.rate_limits import TokenBuckets
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import (
     CompactConsumer,
@@ -58,6 +63,8 @@ from shared_scheduler.table.row import (
 
 #: Consumers whose last write is known, the newest; some 300 bytes each.
 OWN_WRITES_MAX = 32_768
+#: Changes of servers of one node that are examined, and the nodes of which that is remembered.
+CHANGES_PER_S, CHANGES_BURST, NODES_MAX = 1.0, 128, 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,8 @@ class OwnWrite:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known before a delete: that ``allocations`` stood, and the generation up to which changes were told."""
+    """What is known before a delete: that what was written stood, and the generation up to which changes of others were
+    told; None if none were."""
 
     stood: bool = False
     generation: int | None = None
@@ -109,7 +117,9 @@ class _Left:
 
 
 class OwnWrites:
-    """The newest ``OWN_WRITES_MAX`` consumers that this scheduler has written."""
+    """The newest ``OWN_WRITES_MAX`` consumers that this scheduler has written.
+
+    Counts ``foreign_changes_left_out``."""
 
     def __init__(self, table: HostTable, writes_max: int = OWN_WRITES_MAX) -> None:
         self._table = table
@@ -119,6 +129,8 @@ class OwnWrites:
         self._stored: Memo[CompactConsumer, StoredConsumer] = Memo(POOL_MAX)
         #: consumers -> own writes of them that are under way
         self._writing: Counter[str] = Counter()
+        self._buckets = TokenBuckets(CHANGES_PER_S, CHANGES_BURST, NODES_MAX)
+        self.counters: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._left)
@@ -165,7 +177,7 @@ class OwnWrites:
         if left is None or (left.claim_id != claim_id and left.written_s > began_s):
             return Known()
         self._forget(consumer)
-        return Known(left.claim_id == claim_id, left.generation or None)
+        return Known(left.claim_id == claim_id, None if left.whole else left.generation)
 
     def _end_write(self, consumer: str) -> None:
         self._writing[consumer] -= 1
@@ -232,6 +244,9 @@ class OwnWrites:
         generation: int | None,
         seen_by: SeenBy = SeenBy.REPORT,
     ) -> None:
+        if not self._buckets.take(left.node, step.now):
+            self.counters["foreign_changes_left_out"] += 1
+            return
         row = self._row(left.node)
         before, elsewhere = left.allocations, self._elsewhere(left) if after else {}
         here = {name: amounts for name, amounts in before.items() if name not in elsewhere}

@@ -200,6 +200,7 @@ class SchedulerCore:
         """Every counter of the parts, by name."""
         counted = self.nodes.counters + self.quarantine.counters + self.claims.counters
         counted += self.builds.counters + self.awaited_builds.counters + self.ordered_resyncs.counters
+        counted += self.own_writes.counters
         return dict(counted) | self.nodes.window_counters.as_dict()
 
     def next_deadline_s(self) -> float | None:
