@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import requests
 
-from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
+from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, ExamineChange, SeenBy, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement.batch_writer import DEADLINE_INTERVAL_S, BatchWriter
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement.consumer_conflicts import ORPHAN_AFTER_S
+from shared_scheduler.placement.foreign_changes import ForeignChange
 from shared_scheduler.placement.reconciler import without_nova
 from tests.unit.placement.real_placement import (
     Clock,
@@ -755,3 +756,20 @@ def test_the_waits_for_an_answer_that_never_comes_count_as_time_of_placement(wor
     # then requests for many servers are refused
     assert answer.code is WriteCode.UNREACHABLE
     assert answer.consumer_s > took_s / 2
+
+
+def test_each_foreign_change_is_recorded_once_by_the_threads_of_the_writer(world: World) -> None:
+    # given a writer that records what the core has found
+    recorded: list[ForeignChange] = []
+    batches = Batches(world, record_change=recorded.append)
+    node = world.provider()
+    for number in range(3):
+        batches.writer.examine(ExamineChange(
+            f"server-{number}", node, "cmp1", {node: {"VCPU": 1}}, 1, {node: {"VCPU": 2}}, 2, SeenBy.REPORT, cause="x"
+        ))  # fmt: skip
+    # when it stops before it has examined all of them, or after that
+    batches.gate.set()
+    batches.writer.stop(drain_s=5.0)
+    # then none is lost
+    assert sorted(change.consumer for change in recorded) == ["server-0", "server-1", "server-2"]
+    assert sum(batches.writer.change_counts().values()) == 3
