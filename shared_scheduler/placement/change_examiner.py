@@ -34,8 +34,8 @@ from shared_scheduler.placement.reconciler import Locate, ServerActivity, Server
 
 #: Changes that wait; of further ones, nothing is asked.
 MAX_WAITING = 1_000
-#: Changes that are examined before the caller's thread does something else.
-EXAMINED_AT_ONCE = 20
+#: Changes that are examined before the thread of the caller goes on, and time after which no other one is begun.
+EXAMINED_AT_ONCE, PATIENCE_S = 20, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,12 @@ class ChangeExaminer:
             self._changes.keep(change)
 
     def examine_due(self) -> None:
-        """Examine some changes; it blocks for some calls."""
-        for waiting in self._take_due(self._clock()):
+        """Examine some changes; it blocks for some calls, but not much longer than ``PATIENCE_S``."""
+        began_s = self._clock()
+        for _ in range(EXAMINED_AT_ONCE):
+            waiting = self._take(began_s) if self._clock() <= began_s + PATIENCE_S else None
+            if waiting is None:
+                return
             try:
                 self._examine(waiting)
             except PlacementError:
@@ -117,10 +121,12 @@ class ChangeExaminer:
         for one in left:
             self._changes.keep(one.change)
 
-    def _take_due(self, now: float) -> list[_Waiting]:
+    def _take(self, now: float) -> _Waiting | None:
+        """The oldest change that is due."""
         with self._lock:
-            due = [one for one in self._waiting if one.due_s <= now][:EXAMINED_AT_ONCE]
-            self._waiting = deque(one for one in self._waiting if one not in due)
+            due = next((one for one in self._waiting if one.due_s <= now), None)
+            if due is not None:
+                self._waiting.remove(due)
         return due
 
     def _examine(self, waiting: _Waiting) -> None:

@@ -132,6 +132,21 @@ def test_many_at_once_are_counted_and_not_examined(story: Story, monkeypatch: py
     assert [change.kind for change in story.recorded] == [ChangeKind.UNEXAMINED] * 2
 
 
+def test_databases_that_answer_slowly_do_not_keep_the_thread(story: Story) -> None:
+    # given three changes, while each question takes six seconds
+    def slowly(_: str) -> ServerLocation:
+        story.clock.now += 6.0
+        return UNREAD
+
+    examiner = ChangeExaminer(story.world.client, slowly, story.changes, story.clock, lambda: 1.8e9)
+    story.examiner = examiner
+    for _ in range(3):
+        story.tell()
+    examiner.examine_due()
+    # then the third one waits for the next time
+    assert (len(story.recorded), len(examiner)) == (2, 1)
+
+
 def test_what_waits_when_the_scheduler_stops_is_recorded(story: Story) -> None:
     story.tell()
     story.examiner.end()
