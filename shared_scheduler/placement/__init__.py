@@ -7,6 +7,7 @@ module              purpose
 consumer_conflicts  pure: how each operation handles a consumer generation conflict
 conflict_patience   pure: for how long a write that conflicts is sent again
 in_doubt_writes     pure: writes whose outcome is not known
+overcommit_rules    pure: what follows from the check after a write that only Placement has judged
 connection          one HTTP request, and the meaning of its answer by Placement's error codes
 client              the calls of the API that the scheduler uses, typed
 allocation_writer   all steps of one consumer: write, compare, retry, delete

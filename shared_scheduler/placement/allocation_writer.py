@@ -34,7 +34,7 @@ from shared_scheduler.core.effects import DeleteAllocation, SeenBy, WriteAllocat
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.core.write_queue import INTERNAL_ERROR
 from shared_scheduler.model.resources import same_allocations
-from shared_scheduler.placement import consumer_conflicts
+from shared_scheduler.placement import consumer_conflicts, overcommit_rules
 from shared_scheduler.placement.change_examiner import ChangeExaminer
 from shared_scheduler.placement.client import TIMEOUT_S, PlacementClient
 from shared_scheduler.placement.conflict_patience import NextWrite
@@ -56,9 +56,6 @@ LOG = logging.getLogger(__name__)
 RETRY_BACKOFF = Backoff.between(0.005, 0.050)
 #: Wait before a read without an answer is sent again.
 READ_AGAIN_S = 0.25
-#: Writes of one serialised intent that are checked and deleted, and the wait between them.
-MAX_RACES = 4
-RACE_BACKOFF = Backoff.between(0.010, 0.200)
 #: Shortest timeout of a call, even near the deadline.
 MIN_CALL_S = 0.5
 #: Time after which a delete is given up and kept as a write in doubt.
@@ -131,22 +128,20 @@ class AllocationWriter:
     def write(self, effect: WriteAllocation, batch: Reply | None = None) -> AllocationWritten:
         """Write one consumer.  ``batch``: it was sent in a batch, whose outcome is unknown (``batch_failed``).
 
-        A serialised write that over-commits a provider is deleted and repeated a few times.  All writers of the race
-        see the over-commit, so without repetitions none of them would get the last unit.  It is not repeated after its
-        deadline, on which an agent relies.
+        A serialised write that over-commits a provider is deleted and repeated a few times (``overcommit_rules``).
         """
-        may_arrive = False
-        for number in range(MAX_RACES):
+        may_arrive, tries = False, 0
+        while True:
             answer, raced = self._write_once(effect, batch)
             may_arrive |= answer.may_arrive
-            if not (raced and number + 1 < MAX_RACES and self._has_time_after_race(effect)):
-                break
-            effect = replace(effect, standing=None)  # its own two writes have changed the generation
-        return replace(answer, may_arrive=may_arrive)
+            tries += 1
+            if not (raced and overcommit_rules.may_try_again(tries) and self._has_time_after_race(effect)):
+                return replace(answer, may_arrive=may_arrive)
+            effect = overcommit_rules.next_try(effect)
 
     def _has_time_after_race(self, effect: WriteAllocation) -> bool:
         """Wait; False if the write must not be sent again."""
-        return not self._pause(RACE_BACKOFF.wait_s(self._rng)) and self._clock() < effect.deadline_s
+        return not self._pause(overcommit_rules.RACE_BACKOFF.wait_s(self._rng)) and self._clock() < effect.deadline_s
 
     def _write_once(self, effect: WriteAllocation, batch: Reply | None) -> tuple[AllocationWritten, bool]:
         """The answer, and whether the write was deleted and may be repeated."""
@@ -160,7 +155,7 @@ class AllocationWriter:
             LOG.exception("claim %s: writing it failed with an unexpected error", effect.claim_id)
             return replace(self._end(course, course.broken()), detail=INTERNAL_ERROR), False
         guarded = course.last is not None and course.last.guards_capacity
-        if answer.code is WriteCode.WRITTEN and effect.serialise and not (guarded or course.adds_nothing):
+        if overcommit_rules.needs_check(course, answer.code, guarded):
             return self._check_overcommit(course, answer)
         return answer, False
 
@@ -178,8 +173,9 @@ class AllocationWriter:
         answer = AllocationWritten(
             effect.claim_id, WriteCode.WRITTEN, "", effect.allocations, generation=generation, cause=effect.cause
         )
-        if effect.serialise and not reply.guards_capacity:  # an earlier answer had announced it
-            return self._check_overcommit(_Sent.begin(effect), answer)[0]
+        course = _Sent.begin(effect)
+        if overcommit_rules.needs_check(course, answer.code, reply.guards_capacity):  # an earlier answer announced it
+            return self._check_overcommit(course, answer)[0]
         return answer
 
     def _read_and_merge(self, course: _Sent) -> bool:
@@ -329,23 +325,18 @@ class AllocationWriter:
             return replace(answer, code=WriteCode.UNREACHABLE, detail=INTERNAL_ERROR), False
 
     def _take_back_overcommit(self, course: _Sent, answer: AllocationWritten) -> tuple[AllocationWritten, bool]:
-        """Delete a write that no agent has judged if it over-commits a provider.
-
-        No capacity means that nothing stands.  So if the delete did not succeed, the answer is that of a write with an
-        unknown result: the core deletes what it may have written, and repeats that.
-        """
+        """Delete a write that no agent has judged if it over-commits a provider; whether it was deleted."""
         try:
-            overfull = self._overcommit_check.check(course.effect.allocations)
+            found = self._overcommit_check.check(course.effect.allocations)
         except PlacementError as error:
             LOG.warning("claim %s is written, the check for over-commit failed: %s",
                         answer.claim_id, error)  # fmt: skip
             return answer, False
-        if overfull is None:
+        if found is None:
             return answer, False
-        gone = self.delete(_undoing(course, answer))
-        if not gone.gone:
-            return replace(answer, code=WriteCode.UNREACHABLE, detail=f"{overfull}; {gone.detail}"), False
-        return replace(answer, code=WriteCode.NO_CAPACITY, detail=f"{overfull}; taken back"), True
+        deleted = self.delete(overcommit_rules.undoing(course))
+        code, detail = overcommit_rules.taken_back(found, deleted)
+        return replace(answer, code=code, detail=detail), deleted.gone
 
     # -- deletes -----------------------------------------------------------------------------
 
@@ -498,15 +489,6 @@ class AllocationWriter:
 
     def _wait_s(self, until_s: float) -> float:
         return min(TIMEOUT_S, max(MIN_CALL_S, until_s - self._clock()))
-
-
-def _undoing(course: _Sent, answer: AllocationWritten) -> DeleteAllocation:
-    """The delete of a write that was carried out."""
-    effect = course.effect
-    return DeleteAllocation(
-        answer.claim_id, effect.consumer, answer.written, answer.cause, course.base, effect.deadline_s,
-        answer.generation,
-    )  # fmt: skip
 
 
 def _left_alone(

@@ -4,7 +4,7 @@
 Placement accepts racing writes beyond the capacity of a provider (doc/source/admin/placement.rst): it retries inside
 the transaction of the refused attempt.  Within one process, at most one write per provider is in flight; another
 scheduler may still race.  Each writer reads the usage afterwards and deletes its own allocation if the provider is
-over-committed. The last reader sees every write, so no over-commit stays.
+over-committed (``overcommit_rules``).  The last reader sees every write, so no over-commit stays.
 
 The read is never omitted here, however much an earlier one found: other schedulers may have taken the rest since, and
 a writer that does not read while it races for the last unit is noticed by nobody.  (If the table shows enough, writes
@@ -15,31 +15,16 @@ by racing writes, so they are cached.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 from shared_scheduler.placement.client import PlacementClient
+from shared_scheduler.placement.overcommit_rules import Overfull, overfull
 from shared_scheduler.protocol.messages import Allocations
 
 #: The inventories of a provider are valid for this time.
 INVENTORY_FRESH_S = 60.0
 #: Maximum number of cached providers; a full cache is emptied, which only costs reads.
 MAX_PROVIDERS = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class Overfull:
-    """A provider has more allocations than capacity."""
-
-    provider: str
-    resource_class: str
-    used: int
-    capacity: int
-
-    def __str__(self) -> str:
-        return (
-            f"provider {self.provider} held {self.used} of {self.capacity} {self.resource_class} after a racing write"
-        )
 
 
 class OvercommitCheck:
@@ -65,9 +50,9 @@ class OvercommitCheck:
     def _read(self, provider: str, asked: Mapping[str, int]) -> Overfull | None:
         used = self._client.usages(provider)
         known = self._remembered(provider)
-        found = _overfull(provider, asked, used, known or self._capacities(provider))
+        found = overfull(provider, asked, used, known or self._capacities(provider))
         if found is not None and known is not None:  # the inventory may have grown
-            found = _overfull(provider, asked, used, self._capacities(provider))
+            found = overfull(provider, asked, used, self._capacities(provider))
         return found
 
     def _remembered(self, provider: str) -> Mapping[str, int] | None:
@@ -83,12 +68,3 @@ class OvercommitCheck:
                 self._known.clear()
             self._known[provider] = now, found
         return found
-
-
-def _overfull(
-    provider: str, asked: Iterable[str], used: Mapping[str, int], capacities: Mapping[str, int]
-) -> Overfull | None:
-    for name in asked:
-        if used.get(name, 0) > capacities.get(name, 0):
-            return Overfull(provider, name, used[name], capacities.get(name, 0))
-    return None
