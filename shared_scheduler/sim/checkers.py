@@ -31,6 +31,7 @@ from shared_scheduler.sim.floods import TurnChecks
 from shared_scheduler.sim.group_checks import GroupChecks
 from shared_scheduler.sim.invariants import Violation
 from shared_scheduler.sim.left_providers import SearchChecks
+from shared_scheduler.sim.over_commits import OverCommits
 from shared_scheduler.sim.published import Published
 from shared_scheduler.sim.soft_choices import SoftChoices
 from shared_scheduler.sim.topology import Holding, holding_in, holding_of, over_given
@@ -90,6 +91,7 @@ class Checkers:
         self.soft_choices = SoftChoices(world, self.check)
         self.turns = TurnChecks(world, self.check)
         self.searches = SearchChecks(world, self.check)
+        self.over_commits = OverCommits(world, self.check)
         self._claimed: dict[str, Claim] = {}  # claim id -> what was cast
         self._cast: defaultdict[tuple[str, str], set[str]] = defaultdict(set)  # (node, consumer) -> ids of claims
         self._agreed: set[tuple[str, str]] = set()  # (node, claim id): the agent of the node has accepted the claim
@@ -135,6 +137,7 @@ class Checkers:
                 self._check_heartbeat(node, message)
             case Verdict(accepted=True):
                 self._agreed.add((node.node, message.claim_id))
+                self.over_commits.accepted(node, message)
                 self._check_capacity(node, message)
             case Verdict(claim_id=claim_id) if claim_id in self._claimed:
                 self.groups.refused(message, self._claimed[claim_id].consumer)
@@ -143,6 +146,7 @@ class Checkers:
         """An agent lost its state: claims that it accepted count from now on if Placement holds them."""
         held = self._accepted.get(node.node, {})
         self.groups.agent_forgot(node, [claim.consumer for claim in held.values()])
+        self.over_commits.agent_forgot(node)
         on_node = self._world.placement.consumers_of(node.node)
         for claim_id in [key for key, claim in held.items() if claim.consumer not in on_node]:
             self._lost.add((node.node, held.pop(claim_id).consumer))

@@ -41,6 +41,10 @@ WHILE_IT_RUNS = {
     "those that its scheduler may try, and a late agent of that host is waited for.",
     "spread": "No answer makes the skew of servers with a label over racks exceed max_skew.",
     "goes_on": "No request of a server with a label fails because it was always placed in the same rack.",
+    "judged_fits": "Writes that overlap, of claims that an agent was asked about, do not over-commit its node in "
+    "Placement, if the agent knew all that stood there.",
+    "taken_back": "The last write that over-commits a node, if no agent was asked, is deleted six calls later, or 100 "
+    "seconds after its scheduler and Placement are well, if it lives and there is no room by then.",
     "others_kept": "What others have allocated to a server that moves is there, and besides that only the resources of "
     "its flavor, once, on the host that the outcome of the move names; an evacuated server also has them on its "
     "source, until nova-compute is back there.",

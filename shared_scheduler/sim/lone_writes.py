@@ -8,18 +8,18 @@ Simulated providers have no generations, so a conflict that lasts is never blame
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Protocol
 
-from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
+from shared_scheduler.core.effects import WriteAllocation
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.consumer_conflicts import ConflictCase, ConsumerAllocations
 from shared_scheduler.placement.in_doubt_writes import InDoubtWrites, WriteAttempt
 from shared_scheduler.placement.own_records import OwnRecords
-from shared_scheduler.placement.write_course import WriteCourse
 from shared_scheduler.sim.clock import LocalClock
+from shared_scheduler.sim.lone_write import LoneWrite
 from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.write_calls import CALL_MIN_S, CallReply, Wanted, WriteCalls
 
@@ -39,30 +39,9 @@ class NovaFacts(Protocol):
         """Whether the conductor has created it in a cell, which it does after an answer."""
 
 
-@dataclass(slots=True, eq=False)
-class LoneWrite:
-    """One write.  ``ended`` is called once, with the write and its result.  ``pause`` frees its host while it waits,
-    ``resume`` takes it again (``WriteQueue``)."""
-
-    course: WriteCourse
-    ended: Callable[[LoneWrite, WriteCode], None]
-    pause: Callable[[], None] = lambda: None
-    resume: Callable[[], bool] = lambda: True
-    detail: str = ""
-    sent_s: float = 0.0
-
-    @property
-    def effect(self) -> WriteAllocation:
-        return self.course.effect
-
-    def replied(self, reply: CallReply) -> None:
-        """Note an answer that does not end it."""
-        self.course.replied(reply.code is not WriteCode.UNREACHABLE, reply.may_arrive, reply.sent)
-        self.detail = reply.detail
-
-
 class LoneWrites:
-    """The writes of one scheduler that are under way.  ``run`` runs a step, while its process is frozen later."""
+    """The writes of one scheduler that are under way.  ``run`` runs a step, while its process is frozen later.  ``end``
+    ends a write that nothing more is sent for."""
 
     def __init__(
         self,
@@ -72,6 +51,8 @@ class LoneWrites:
         calls: WriteCalls,
         run: Callable[[Callable[[], None]], None],
         nova: NovaFacts,
+        in_doubt: InDoubtWrites,
+        end: Callable[[LoneWrite, WriteCode], None],
     ) -> None:
         self._agenda = around.agenda
         self._placement = around.placement
@@ -82,10 +63,11 @@ class LoneWrites:
         self._run = run
         self._nova = nova
         self._own_records = OwnRecords()
-        self._in_doubt = InDoubtWrites()
+        self._in_doubt = in_doubt
+        self._end = end
 
-    def begin_merge(self, lone: LoneWrite) -> None:
-        """Send the write of an evacuation, after a read unless the table knows what the consumer has."""
+    def begin(self, lone: LoneWrite) -> None:
+        """Send a write, that of an evacuation after a read unless the table knows what the consumer has."""
         if lone.course.needs_read:
             self._read(lone, self._merge)
         else:
@@ -93,7 +75,7 @@ class LoneWrites:
 
     def _merge(self, lone: LoneWrite) -> None:
         if self._clock.now >= lone.effect.deadline_s:
-            lone.ended(lone, lone.course.unread)
+            self._end(lone, lone.course.unread)
             return
         lone.course.merge_with(self._standing(lone.effect), self._attempts(lone.effect))
         self._send(lone)
@@ -114,16 +96,6 @@ class LoneWrites:
             self._in_doubt.settled(consumer)
         elif lone.course.unsure:
             self._in_doubt.add(consumer, lone.course.attempt(code), self._clock.now)
-
-    def is_doubtful(self, effect: DeleteAllocation) -> bool:
-        """Whether another scheduler may have written what this one is about to delete."""
-        attempt = WriteAttempt(effect.written, effect.before, effect.generation)
-        in_doubt = attempt.generation is None or attempt in self._in_doubt.attempts(effect.consumer)
-        return in_doubt and effect.is_new and self._nova.is_in_cell(effect.consumer)
-
-    def deleted(self, consumer: str, attempt: WriteAttempt) -> None:
-        """Note that what a write left was deleted."""
-        self._in_doubt.deleted(consumer, attempt)
 
     def go_on(self, lone: LoneWrite, reply: CallReply) -> None:
         """Go on after the answer to a call that has sent the write."""
@@ -149,7 +121,7 @@ class LoneWrites:
         elif self._clock.now + READ_AGAIN_S < lone.effect.deadline_s:
             self._wait(lone, READ_AGAIN_S, lambda: self._read(lone, then))
         else:
-            lone.ended(lone, lone.course.unread)
+            self._end(lone, lone.course.unread)
 
     def _compare(self, lone: LoneWrite) -> None:
         consumer, now = lone.effect.consumer, self._clock.now
@@ -162,7 +134,7 @@ class LoneWrites:
         merges = self._nova.is_merged_move(consumer) and course.may_merge(standing, found, now)
         code = course.compare(standing, found, now, record, merges=merges, attempts=attempts)
         if code is not None:
-            lone.ended(lone, code)
+            self._end(lone, code)
             return
         pause_s = consumer_conflicts.CONFLICT_BACKOFF.wait_s(self._rng, course.sent)
         self._wait(lone, pause_s, lambda: self._send(lone))
@@ -176,7 +148,7 @@ class LoneWrites:
         if lone.resume():
             then()
         elif self._clock.now >= lone.effect.deadline_s:
-            lone.ended(lone, lone.course.unfinished)
+            self._end(lone, lone.course.unfinished)
         else:
             self._agenda.work(RESUME_AGAIN_S, self._run, lambda: self._resume(lone, then))
 
@@ -194,4 +166,4 @@ class LoneWrites:
             self._run(lambda: self.go_on(lone, reply))
         else:
             lone.detail = reply.detail
-            lone.ended(lone, reply.code)
+            self._end(lone, reply.code)

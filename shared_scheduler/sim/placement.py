@@ -17,18 +17,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.resources import Inventory, Shortage, add_amounts, first_shortage
-from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations, without
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.selections import ENABLED, is_disabled, is_selected
 
 #: the usual timeout of the proxy.  Less than ``CARRIED_OUT_WITHIN_S``, because the clock of a scheduler may jump
 #: meanwhile.
 PROXY_TIMEOUT_S = 30.0
+_NOTHING: Allocations = {}
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +45,7 @@ class Write:
     """A write under way: the allocations to write, and what it found when it began: the shortage, and the record.
 
     ``generation``: that of the record; None: it was another one than the writer expected, a conflict.
-    ``creates``: it has made the record.
+    ``creates``: it has made the record.  ``began``: how many writes were carried out before.
     """
 
     consumer: str
@@ -53,9 +55,14 @@ class Write:
     record: ConsumerRecord | None
     generation: int | None
     creates: bool
+    began: int
 
 
 def _ignore(_writer: str, _consumer: str, _is_lost: bool) -> None:
+    """Nobody is interested."""
+
+
+def _ignore_stored(_consumer: str, _grown: AbstractSet[str], _write: Write | None) -> None:
     """Nobody is interested."""
 
 
@@ -64,11 +71,13 @@ class SimPlacement:
     """Providers and allocations; each node is a tree that consists of its root only.
 
     ``dropped`` is called when a write fails and its record is deleted: the writer, the consumer, and whether it has
-    allocations.
+    allocations.  ``stored`` is called when one is carried out: the consumer, the providers to which it adds something,
+    and the write, unless it is one that takes no time.
     """
 
     races: bool = True
     dropped: Callable[[str, str, bool], None] = _ignore
+    stored: Callable[[str, AbstractSet[str], Write | None], None] = _ignore_stored
     up: bool = True
     loses_s: float = 0.0
     #: for how long a proxy holds a call before Placement begins it
@@ -83,6 +92,8 @@ class SimPlacement:
     providers: dict[str, Provider] = field(default_factory=dict)
     consumers: dict[str, Allocations] = field(default_factory=dict)
     records: dict[str, ConsumerRecord] = field(default_factory=dict)
+    #: how many writes were carried out
+    commits: int = 0
     _on: dict[str, dict[str, Allocations]] = field(default_factory=dict)
     _used: dict[str, dict[str, int]] = field(default_factory=dict)
 
@@ -110,13 +121,14 @@ class SimPlacement:
         """Resource class -> amount in use on this provider."""
         return self._used.get(node, {})
 
+    def capacities(self, node: str) -> dict[str, int]:
+        """Resource class -> capacity of this provider."""
+        return {rc: inventory.capacity for rc, inventory in self.providers[node].inventories.items()}
+
     def over_commit(self, node: str) -> dict[str, int]:
         """Resource class -> amount above the capacity; empty if there is no over-commit."""
-        inventories = self.providers[node].inventories
-        used = self.used(node)
-        return {
-            rc: amount - inventories[rc].capacity for rc, amount in used.items() if amount > inventories[rc].capacity
-        }
+        has, used = self.capacities(node), self.used(node)
+        return {rc: amount - has[rc] for rc, amount in used.items() if amount > has[rc]}
 
     # -- writing
 
@@ -137,7 +149,7 @@ class SimPlacement:
         add_amounts(self._used, held, -1)
         shortage = self._shortage(allocations)
         add_amounts(self._used, held)
-        return Write(consumer, allocations, writer, shortage, record, agreed, creates)
+        return Write(consumer, allocations, writer, shortage, record, agreed, creates, self.commits)
 
     def begin_writes(self, wanted: Sequence[tuple[str, Allocations, int | None]], writer: str) -> list[Write]:
         """Begin a call with several writes (consumer, allocations, generation): each is checked beside those before
@@ -177,8 +189,8 @@ class SimPlacement:
         if refusal is not None:
             self.fail(write)
         elif self._is_agreed(write):
-            self._remove(write.consumer)
-            self._put(write.consumer, write.allocations)
+            before = self._remove(write.consumer)
+            self._put(write.consumer, write.allocations, before, write)
         return refusal or (WriteCode.WRITTEN, "")
 
     def fail(self, write: Write) -> None:
@@ -189,18 +201,23 @@ class SimPlacement:
         del self.records[write.consumer]
         self.dropped(write.writer, write.consumer, write.consumer in self.consumers)
 
-    def _put(self, consumer: str, allocations: Allocations) -> None:
+    def _put(
+        self, consumer: str, allocations: Allocations, before: Allocations = _NOTHING, write: Write | None = None
+    ) -> None:
         self.consumers[consumer] = allocations
+        self.commits += 1
         self.records.setdefault(consumer, ConsumerRecord(0)).generation += 1
         for node, amounts in allocations.items():
             self._on[node][consumer] = {node: amounts}
         add_amounts(self._used, allocations)
+        self.stored(consumer, without(allocations, before).keys(), write)
 
-    def _remove(self, consumer: str) -> None:
+    def _remove(self, consumer: str) -> Allocations:
         held = self.consumers.pop(consumer, {})
         for node in held:
             self._on[node].pop(consumer, None)
         add_amounts(self._used, held, -1)
+        return held
 
     def delete(self, consumer: str) -> None:
         """Delete all allocations of a consumer, and with the last one its record."""

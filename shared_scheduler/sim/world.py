@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from random import Random
 
@@ -35,7 +36,7 @@ from shared_scheduler.sim.lies import LyingNode
 from shared_scheduler.sim.live_migrations import Moves
 from shared_scheduler.sim.network import Network, NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
-from shared_scheduler.sim.placement import SimPlacement
+from shared_scheduler.sim.placement import SimPlacement, Write
 from shared_scheduler.sim.scheduled_moves import ScheduledMoves
 from shared_scheduler.sim.schedulers import DECISIONS, SimScheduler, cell_name
 from shared_scheduler.sim.selections import Operators
@@ -101,7 +102,7 @@ class World:
         self.trace = Trace(self.agenda, detailed_lines)
         channel_rng = self.rng("network")
         self.network = Network(self.agenda, channel_rng, network_faults, self.trace, decode_each)
-        self.placement = SimPlacement(dropped=self._record_dropped)
+        self.placement = SimPlacement(dropped=self._record_dropped, stored=self._stored)
         self.settings = settings if settings is not None else settings_for(sizes)
         self.users = Users(workload, self.rng("users"))
         self.counters: Counter[str] = Counter()
@@ -350,6 +351,7 @@ class World:
     def assumed(self, scheduler: SimScheduler, node: str, claim_id: str, consumer: str) -> None:
         """A claim of a scheduler begins."""
         self.checkers.claimed_again(node, claim_id, consumer)
+        self.checkers.over_commits.assumed(scheduler, node, claim_id, consumer)
         self.checkers.groups.assumed(scheduler, node, claim_id, consumer)
         self.checkers.soft_choices.assumed(scheduler, node, claim_id, consumer)
 
@@ -566,6 +568,9 @@ class World:
     def _record_dropped(self, writer: str, consumer: str, is_lost: bool) -> None:
         self.checkers.check("no_lost_records", not is_lost, writer, consumer, "had allocations when its record went")
 
+    def _stored(self, consumer: str, grown: AbstractSet[str], write: Write | None) -> None:
+        self.checkers.over_commits.stored(consumer, grown, write)
+
     def slow_placement(self, consumer_s: float, call_s: float = 0.0) -> None:
         """Let Placement take this much longer for each server that is written, and for each call; 0: well again."""
         self.trace.note("placement", f"takes {consumer_s:.3f} s a server, {call_s:.3f} s a call")
@@ -574,9 +579,14 @@ class World:
 
     def is_placement_well(self, since_s: float) -> bool:
         """Whether Placement answers, and has done so, as fast as usual, since this time."""
+        return self.placement_ill_s <= since_s
+
+    @property
+    def placement_ill_s(self) -> float:
+        """When Placement last did not answer, or not as fast as usual."""
         placement = self.placement
         as_usual = placement.up and not placement.takes_s(1) and not placement.loses_s
-        return as_usual and self._placement_down_s <= since_s
+        return self._placement_down_s if as_usual else self.now
 
     def was_down_since(self, since_s: float) -> bool:
         """Whether Placement was stopped or started after ``since_s``."""

@@ -2,8 +2,9 @@
 """The writes of one simulated scheduler: what ``placement/batch_writer.py`` does with threads, in virtual time.
 
 The queue and its pace are those of the product.  A refused batch is split.  A consumer whose write gets no answer, or a
-conflict, is completed by ``lone_writes.py``; its writer is not free until then.  A write that was given up is in doubt:
-the consumer is read again a few times, as ``placement/in_doubt_writes.py`` does, and what nobody needs is deleted.
+conflict, is completed by ``lone_writes.py``, and a write that no agent has judged by ``unjudged_writes.py``; their
+writer is not free until then.  A write that was given up is in doubt: the consumer is read again a few times, as
+``placement/in_doubt_writes.py`` does, and what nobody needs is deleted.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from shared_scheduler.core.write_pace import DELETERS, WRITERS, WritePace
 from shared_scheduler.core.write_queue import Batch, Job, Work, WriteQueue, halves, job_of, not_carried_out
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.consumer_conflicts import ConflictCase
-from shared_scheduler.placement.in_doubt_writes import WriteAttempt
+from shared_scheduler.placement.in_doubt_writes import InDoubtWrites, WriteAttempt
 from shared_scheduler.placement.write_course import WriteCourse
-from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.clock import LocalClock
-from shared_scheduler.sim.lone_writes import LoneWrite, LoneWrites, NovaFacts
+from shared_scheduler.sim.deletes import Deletes, Owners
+from shared_scheduler.sim.lone_write import LoneWrite
+from shared_scheduler.sim.lone_writes import LoneWrites, NovaFacts
 from shared_scheduler.sim.surroundings import Surroundings
+from shared_scheduler.sim.unjudged_writes import UnjudgedWrites
 from shared_scheduler.sim.write_calls import CallReply, Wanted, WriteCalls
 
-#: time after which a delete is given up
-DELETE_PATIENCE_S = 10.0
 #: interval at which writes that waited until their deadline are ended
 DEADLINE_INTERVAL_S = 0.25
 #: when a consumer in doubt is read, after its write was given up; and the pause if an operation is under way
@@ -37,20 +38,11 @@ DOUBT_CHECKS_AFTER_S = (2.0, 10.0, 30.0)
 DOUBT_CHECK_PAUSE_S = 10.0
 
 
-class WritersListener(NovaFacts, Protocol):
+class WritersListener(NovaFacts, Owners, Protocol):
     """Receives the answers of the writers (the scheduler)."""
 
     def written_or_deleted(self, event: ev.AllocationWritten | ev.AllocationDeleted) -> None:
         """An effect has ended: it was carried out, or it was not."""
-
-    def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
-        """What Nova shows of a server: whether it needs these allocations; None while an operation is under way."""
-
-    def taken_back(self, consumer: str, allocations: Allocations) -> None:
-        """These allocations, which stand in Placement, are about to be deleted."""
-
-    def change_found(self, effect: ef.ExamineChange) -> None:
-        """Another writer has changed allocations."""
 
 
 #: answers after which the consumer is read
@@ -65,9 +57,7 @@ class SimWriters:
     ) -> None:
         self._agenda = around.agenda
         self._placement = around.placement
-        self._trace = around.trace
         self._delay_s = around.placement_delay_s
-        self._name = name
         self._clock = clock
         self._listener = listener
         self._pace = WritePace()
@@ -77,7 +67,11 @@ class SimWriters:
         self._halted = False
         self._parked: list[Callable[[], None]] = []  # steps of a frozen process
         self._calls = WriteCalls(around, rng, name)
-        self._lone = LoneWrites(around, clock, rng, self._calls, self._run, listener)
+        in_doubt = InDoubtWrites()
+        self._in_doubt = in_doubt
+        self._deletes = Deletes(name, around, clock, in_doubt, listener)
+        self._unjudged = UnjudgedWrites(around, clock, rng, self._deletes, self._run, self._begin_again)
+        self._lone = LoneWrites(around, clock, rng, self._calls, self._run, listener, in_doubt, self._unjudged.end)
 
     def submit(self, work: Work) -> None:
         """Queue an effect."""
@@ -139,11 +133,11 @@ class SimWriters:
 
     def _begin(self, batch: Batch, done: Callable[[], None]) -> None:
         if batch[0].deletes:
-            self._agenda.work(self._delay_s() / 2, self._delete, batch[0], done)
+            self._delete(batch[0], done)
             return
         if _effects(batch)[0].policy is ef.ConsumerPolicy.MERGE:
             (lone,) = self._alone(batch, done)
-            self._lone.begin_merge(lone)
+            self._lone.begin(lone)
             return
         sent_s = self._clock.now
         left_s = max(job.deadline_s for job in batch) - sent_s
@@ -162,6 +156,11 @@ class SimWriters:
             return
         if code in UNSETTLED:
             self._complete(batch, done, reply)
+            return
+        if batch[0].alone:
+            (lone,) = self._alone(batch, done)
+            lone.detail = reply.detail
+            self._unjudged.end(lone, code)
             return
         for job in batch:
             self._queue.done(job)
@@ -197,6 +196,9 @@ class SimWriters:
                 lone.pause, lone.resume = partial(self._pause, job), partial(self._queue.resume, job)
         return lone_writes
 
+    def _begin_again(self, lone: LoneWrite) -> None:
+        self._lone.begin(lone)
+
     def _pause(self, job: Job[Work]) -> None:
         self._queue.pause(job)
         self._send()
@@ -211,52 +213,15 @@ class SimWriters:
     # -- deletes
 
     def _delete(self, job: Job[Work], done: Callable[[], None]) -> None:
-        """The read of the consumer is done; the delete follows."""
-        takes_s = 2 * self._placement.takes_s(1)
-        in_time = takes_s < DELETE_PATIENCE_S
-        self._agenda.work(min(takes_s, DELETE_PATIENCE_S), self._end_delete, job, done, in_time)
-
-    def _end_delete(self, job: Job[Work], done: Callable[[], None], in_time: bool) -> None:
-        """What ``placement/allocation_writer.py`` does: compare, ask Nova unless it is sole, delete."""
         effect = job.work
         assert isinstance(effect, ef.DeleteAllocation)
-        up = self._placement.up and in_time
-        gone, left_alone, changed, detail = up, False, False, "" if up else "no answer"
-        standing = self._placement.standing(effect.consumer)
-        finding = consumer_conflicts.find_delete(standing, effect.written, effect.generation)
-        if up and effect.stood and finding is ConflictCase.NOTHING:
-            self._listener.change_found(ef.ExamineChange(
-                effect.consumer, "placement", "", effect.written, effect.generation, {}, None, ef.SeenBy.DELETE,
-                cause=effect.cause,
-            ))  # fmt: skip
-        part = consumer_conflicts.without(effect.written, effect.before)
-        rest = consumer_conflicts.rest_of(standing.allocations, effect.written, effect.before, finding)
-        if up and rest is not None:
-            sole = self._clock.now < effect.sole_until_s and finding is ConflictCase.AS_WANTED
-            sole = sole and not self._lone.is_doubtful(effect)
-            needed = False if sole else self._listener.is_needed(effect.consumer, part)
-            if needed is False:
-                self._take_back(effect.consumer, part, rest, effect.claim_id)
-                self._lone.deleted(effect.consumer, WriteAttempt(effect.written, effect.before, effect.generation))
-            else:
-                gone, left_alone, detail = False, bool(needed), "the server needs it"
-                changed = finding is ConflictCase.FOREIGN
-        elif up and finding is ConflictCase.FOREIGN:
-            left_alone = consumer_conflicts.holds(standing.allocations, part)
-            gone, detail = not left_alone, "another writer has changed these allocations"
-        self._queue.done(job)
-        done()
-        self._reply(ev.AllocationDeleted(effect.claim_id, gone, detail, left_alone, changed, cause=effect.cause))
 
-    def _take_back(self, consumer: str, part: Allocations, rest: Allocations, claim_id: str) -> None:
-        """Remove the part of a write, which leaves the rest."""
-        self._listener.taken_back(consumer, part)
-        if rest:
-            generation = self._placement.standing(consumer).generation
-            self._placement.end_write(self._placement.begin_write(consumer, rest, generation, self._name))
-        else:
-            self._placement.delete(consumer)
-        self._trace.note("placement", f"deleted {claim_id} {consumer}")
+        def ended(event: ev.AllocationDeleted) -> None:
+            self._queue.done(job)
+            done()
+            self._reply(event)
+
+        self._deletes.begin(effect, ended)
 
     def _reply(self, event: ev.AllocationWritten | ev.AllocationDeleted) -> None:
         """Deliver the answer of Placement."""
@@ -277,8 +242,8 @@ class SimWriters:
         part = consumer_conflicts.without(left.written, left.before)
         needed = self._listener.is_needed(consumer, part)
         if needed is False:
-            self._take_back(consumer, part, left.before, effect.claim_id)
-            self._lone.deleted(consumer, left)
+            self._deletes.take_back(consumer, part, left.before, effect.claim_id)
+            self._in_doubt.deleted(consumer, left)
         elif needed is None:
             self._agenda.work(DOUBT_CHECK_PAUSE_S, self._check_in_doubt, effect, left)
 

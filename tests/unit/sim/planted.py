@@ -23,7 +23,7 @@ from compute_agent.group_ledger import GroupLedger
 from compute_agent.pending_deallocations import PendingDeallocations
 from shared_scheduler.core import claims, planner
 from shared_scheduler.core.allocation_merge import Merged
-from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten, OpenClaim
+from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten, Intent, OpenClaim
 from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import AllocationWritten, Event, GroupAnswered, RequestArrived
 from shared_scheduler.core.group_check import GroupCheck
@@ -38,7 +38,7 @@ from shared_scheduler.core.write_pace import WritePace
 from shared_scheduler.decision import filtering, pick
 from shared_scheduler.decision.outcome import Decision
 from shared_scheduler.model.resources import plain_allocations
-from shared_scheduler.placement import consumer_conflicts, write_course
+from shared_scheduler.placement import consumer_conflicts, overcommit_rules, write_course
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.in_doubt_writes import WriteAttempt
 from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
@@ -598,6 +598,32 @@ def take_over_what_a_write_may_create(patch: pytest.MonkeyPatch) -> None:
 def write_without_what_others_have_added(patch: pytest.MonkeyPatch) -> None:
     """A move that conflicts is written again over what others have added meanwhile."""
     patch.setattr(write_course, "merge", lambda base, part, theirs: Merged(plain_allocations(part), {}))
+
+
+# -- over-commit in Placement
+
+
+@bug("taken_back")
+def never_look_after_a_write(patch: pytest.MonkeyPatch) -> None:
+    """The check after a write that no agent has judged finds room whatever the usage is."""
+    patch.setattr(overcommit_rules, "overfull", lambda provider, asked, used, capacities: None)
+
+
+@bug("taken_back")
+def serialise_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Every node seems to have so much room that no write needs a check."""
+    patch.setattr(Claims, "_has_headroom", lambda self, intent: True)
+
+
+@bug("judged_fits")
+def write_without_a_verdict(patch: pytest.MonkeyPatch) -> None:
+    """A scheduler writes what fits by its table, and asks no agent."""
+
+    def begin(self: Claims, step: Any, owner: Any, intent: Intent, *rest: Any) -> OpenClaim:
+        return real(self, step, owner, replace(intent, by_agent=False), *rest)
+
+    real = Claims.begin
+    patch.setattr(Claims, "begin", begin)
 
 
 # -- spreading

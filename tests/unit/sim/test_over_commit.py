@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A case that only Placement decides: two schedulers that race for the last unit of a node, one of which does not
-receive its agent's messages (doc/source/admin/placement.rst).  And servers that come to a node without a claim: they
-are not counted as an earlier claim that its agent has accepted."""
+"""Cases that only Placement decides: two schedulers that race for the last unit of a node without an agent, or of one
+whose agent one of them does not hear (doc/source/admin/placement.rst).  And servers that come to a node without a
+claim: they are not counted as an earlier claim that its agent has accepted."""
 
 from __future__ import annotations
 
@@ -18,26 +18,45 @@ from tests.unit.sim.single_requests import ask_for
 
 #: the calls of both schedulers overlap
 PLACEMENT_S = 0.2
+#: more than all calls of the other scheduler
+SLOW_S = 3.0
 SILENT_S = 60.0
 #: messages have arrived after it
 MOMENT_S = 0.02
 
 
 def race(retries_inside: bool) -> tuple[World, list[SentRequest]]:
-    """Both schedulers are asked at the same moment; ``retries_inside``: allocation_conflict_retry_count is not 1."""
+    """A write that the agent has judged begins before that of a scheduler that does not hear the agent, and ends after
+    that one was checked.  ``retries_inside``: allocation_conflict_retry_count is not 1."""
     sizes = Sizes(nodes=1, schedulers=2, size=Size(disk_gb=FLAVORS[0].root_gb), placement_s=PLACEMENT_S)
-    world = World(1, sizes, Workload(rate_per_s=1e-6, build_fails=0.0), NetworkFaults())
+    world = World(1, sizes, Workload(rate_per_s=1e-6, lifetime_s=1e6, build_fails=0.0), NetworkFaults())
     world.placement.races = retries_inside
     world.run(5.0)
-    deaf = world.schedulers[1]
-    world.network.cut(deaf.name)
+    hears, deaf = world.schedulers
+    world.network.cut(world.schedulers[deaf].name)
     world.run(SILENT_S)
     (node,) = world.nodes
     assert [one.core.table.freshness(node) for one in world.schedulers.values()] == [
         Freshness.FRESH, Freshness.PROVISIONAL,
     ]  # fmt: skip
-    asked = [ask_for(world, scheduler=number) for number in world.schedulers]
+    world.slow_placement(SLOW_S)
+    judged = ask_for(world, scheduler=hears)
+    while not world.placement.records:
+        world.run(MOMENT_S)
+    world.slow_placement(0.0)
+    asked = [judged, ask_for(world, scheduler=deaf)]
     world.run(20.0)
+    return world, asked
+
+
+def race_without_an_agent() -> tuple[World, list[SentRequest]]:
+    """Both schedulers are asked at the same moment, and Placement carries both writes out."""
+    sizes = Sizes(nodes=1, schedulers=2, agentless=1.0, size=Size(disk_gb=FLAVORS[0].root_gb), placement_s=PLACEMENT_S)
+    world = World(1, sizes, Workload(rate_per_s=1e-6, lifetime_s=1e6, build_fails=0.0), NetworkFaults())
+    world.run(5.0)
+    asked = [ask_for(world, scheduler=number) for number in world.schedulers]
+    while over(world) == [{}]:
+        world.run(MOMENT_S)
     return world, asked
 
 
@@ -55,6 +74,14 @@ def test_a_placement_that_answers_the_race_with_a_conflict_does_not() -> None:
     world, asked = race(retries_inside=False)
     assert sorted(isinstance(one.outcome, Answer) for one in asked) == [False, True]
     assert over(world) == [{}]
+
+
+def test_racers_that_no_agent_judges_take_back_what_is_too_much() -> None:
+    world, asked = race_without_an_agent()
+    world.run(20.0)
+    assert sorted(isinstance(one.outcome, Answer) for one in asked) == [False, True]
+    assert over(world) == [{}]
+    assert world.checkers.violations == []
 
 
 def test_what_is_written_without_an_agent_is_not_counted_as_an_earlier_claim_of_its_server() -> None:

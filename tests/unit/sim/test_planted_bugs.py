@@ -88,6 +88,9 @@ SHOWN_BY = {
     "trust_the_table_after_a_conflict": 52,
     "take_back_more_than_was_added": 52,
     "forget_what_was_looked_up": 53,
+    "never_look_after_a_write": 59,
+    "serialise_nothing": 59,
+    "write_without_a_verdict": 59,
 }
 #: the quickest world of all, which shows most of the others
 QUICKEST = 19
@@ -129,6 +132,7 @@ def plans() -> Iterator[RunPlan]:
     yield booting_plan()
     yield disabling_plan()
     yield drawn(4003559)  # a server is refused while Placement is asked about another one of its request
+    yield crowded_plan()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -415,6 +419,16 @@ def disabling_plan() -> RunPlan:
         sizes=Sizes(nodes=3, schedulers=2, heartbeat_interval_s=2.0),
         workload=Workload(rate_per_s=2.0, lifetime_s=8.0, disables=True, flavors=FLAVORS[:1]),
         rows_every=1,
+    )
+
+
+def crowded_plan() -> RunPlan:
+    """Several schedulers race for the last room of nodes, half of which have no agent."""
+    return RunPlan(
+        seed=3,
+        duration_s=10.0,
+        sizes=Sizes(nodes=2, schedulers=4, agentless=0.5, placement_s=0.3, heartbeat_interval_s=2.0, poll_s=1.0),
+        workload=Workload(rate_per_s=15.0, lifetime_s=5.0, build_fails=0.0, flavors=FLAVORS[2:]),
     )
 
 
