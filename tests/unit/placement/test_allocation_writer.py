@@ -623,6 +623,17 @@ def late_over_commit(world: World, clock: Clock, provider: str, seen_s: float) -
     return fault
 
 
+def unseen_over_commit(world: World, provider: str, reads: int) -> Fault:
+    """The same, and the next reads get no answer."""
+
+    def fault(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
+        answer = racing(world, provider)(method, path, go)
+        world.http.faults = [never_sent] * reads
+        return answer
+
+    return fault
+
+
 def written_by(world: World, effect: WriteAllocation) -> int:
     """How often the allocations of a consumer were replaced."""
     return world.http.calls.count(("PUT", f"/allocations/{effect.consumer}"))
@@ -637,6 +648,42 @@ def test_a_write_without_an_agent_is_checked_and_deleted_on_over_commit(
     assert allocation_writer.write(effect).code is WriteCode.NO_CAPACITY
     assert written_by(world, effect) == 3  # written, taken back, refused
     assert world.used(node) == 7
+
+
+def test_an_over_commit_is_seen_although_the_first_reads_get_no_answer(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given a write that over-commits a host, after which Placement is away for a moment
+    node = world.provider(vcpus=8)
+    effect = intent(node, serialise=True)
+    world.http.faults = [unseen_over_commit(world, node, reads=2)]
+    # when
+    answer = allocation_writer.write(effect)
+    # then it is read again, and taken back
+    assert answer.code is WriteCode.NO_CAPACITY
+    assert world.used(node) == 7
+
+
+def test_a_write_that_could_not_be_checked_until_its_deadline_is_left_to_the_core(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given a write that over-commits a host, after which Placement is away
+    node = world.provider(vcpus=8)
+    effect = intent(node, serialise=True)
+    world.http.faults = [unseen_over_commit(world, node, reads=1000)]
+    # when
+    answer = allocation_writer.write(effect)
+    # then the core hears what stands, so that it can delete it: nobody knows whether there is room for it
+    assert (answer.code, answer.written, answer.generation) == (WriteCode.UNREACHABLE, effect.allocations, 1)
+
+
+def test_a_write_that_was_not_checked_before_the_scheduler_stops_is_written(world: World, clock: Clock) -> None:
+    # given a scheduler that stops, so that nobody would delete the write
+    node = world.provider(vcpus=8)
+    effect = intent(node, serialise=True)
+    sut = AllocationWriter(world.client, clock, lambda _: True, random.Random(1), without_nova)
+    world.http.faults = [carried_out, never_sent]
+    assert sut.write(effect).code is WriteCode.WRITTEN
 
 
 def test_an_over_commit_that_could_not_be_taken_back_is_left_to_the_core(world: World, clock: Clock) -> None:

@@ -21,6 +21,8 @@ PLACEMENT_S = 0.2
 #: more than all calls of the other scheduler
 SLOW_S = 3.0
 SILENT_S = 60.0
+#: less than the time until the deadline of a write
+AWAY_S = 3.0
 #: messages have arrived after it
 MOMENT_S = 0.02
 
@@ -82,6 +84,20 @@ def test_racers_that_no_agent_judges_take_back_what_is_too_much() -> None:
     assert sorted(isinstance(one.outcome, Answer) for one in asked) == [False, True]
     assert over(world) == [{}]
     assert world.checkers.violations == []
+
+
+def test_racers_take_back_what_is_too_much_although_placement_is_away_for_a_moment() -> None:
+    # given two writes that over-commit a node
+    world, _ = race_without_an_agent()
+
+    # when Placement is away before either of them is checked
+    world.set_placement(False)
+    world.run(AWAY_S)
+    world.set_placement(True)
+    world.run(20.0)
+
+    # then they are checked as soon as it is back
+    assert over(world) == [{}]
 
 
 def test_what_is_written_without_an_agent_is_not_counted_as_an_earlier_claim_of_its_server() -> None:
