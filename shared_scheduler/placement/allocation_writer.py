@@ -38,13 +38,14 @@ from shared_scheduler.placement import consumer_conflicts, overcommit_rules
 from shared_scheduler.placement.change_examiner import ChangeExaminer
 from shared_scheduler.placement.client import TIMEOUT_S, PlacementClient
 from shared_scheduler.placement.conflict_patience import NextWrite
-from shared_scheduler.placement.connection import Meaning, PlacementError, Reply
+from shared_scheduler.placement.connection import Meaning, PlacementError, Reply, UnreachableError
 from shared_scheduler.placement.consumer_conflicts import ConflictCase, ConsumerAllocations
 from shared_scheduler.placement.consumer_write import ConsumerWrite
 from shared_scheduler.placement.foreign_changes import ForeignChange, ForeignChanges
 from shared_scheduler.placement.in_doubt_writes import CheckResult, InDoubtWrites, WriteAttempt
 from shared_scheduler.placement.late_writes import MAY_ARRIVE, LateWrites
 from shared_scheduler.placement.overcommit_check import OvercommitCheck
+from shared_scheduler.placement.overcommit_rules import Overfull
 from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
 from shared_scheduler.placement.reconciler import Locate, Reconciler, ServerActivity, put_back
 from shared_scheduler.placement.write_course import WriteCourse
@@ -327,16 +328,31 @@ class AllocationWriter:
     def _take_back_overcommit(self, course: _Sent, answer: AllocationWritten) -> tuple[AllocationWritten, bool]:
         """Delete a write that no agent has judged if it over-commits a provider; whether it was deleted."""
         try:
-            found = self._overcommit_check.check(course.effect.allocations)
+            found = self._find_overcommit(course.effect)
         except PlacementError as error:
             LOG.warning("claim %s is written, the check for over-commit failed: %s",
                         answer.claim_id, error)  # fmt: skip
-            return answer, False
+            code = overcommit_rules.unchecked(course.effect, self._clock())
+            return replace(answer, code=code, detail=f"the check for over-commit failed: {error}"), False
         if found is None:
             return answer, False
         deleted = self.delete(overcommit_rules.undoing(course))
         code, detail = overcommit_rules.taken_back(found, deleted)
         return replace(answer, code=code, detail=detail), deleted.gone
+
+    def _find_overcommit(self, effect: WriteAllocation) -> Overfull | None:
+        """The provider that is overfull after a write, if any; a read without an answer is repeated.
+
+        :raises PlacementError: when it could not be read until the deadline, or until the service stops
+        """
+        while True:
+            try:
+                return self._overcommit_check.check(effect.allocations)
+            except UnreachableError as error:
+                LOG.debug("claim %s: checking for over-commit: %s", effect.claim_id, error)
+                in_time = overcommit_rules.may_check_again(effect, self._clock())
+                if not in_time or self._pause(overcommit_rules.CHECK_AGAIN_S):
+                    raise
 
     # -- deletes -----------------------------------------------------------------------------
 

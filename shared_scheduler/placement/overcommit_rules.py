@@ -4,12 +4,16 @@
 ``allocation_writer`` carries it out with a thread, and the simulator (``sim/unjudged_writes.py``) in virtual time::
 
     write --written--> read the usage of its providers
-      ^                  |  no answer------------------> written
+      ^                  |  no answer, in time---------> read it again after a wait
+      |                  |  none by the deadline-------> unreachable: the core deletes what stands
+      |                  |  none, and the service stops> written: nobody would delete it
       |                  |  fits-----------------------> written
       |                  '  overfull: delete the write
       |                       |  not deleted-----------> unreachable: the core deletes what may stand
       |                       |  deleted, in vain------> no_capacity
       '--after a wait---------'  deleted, with tries and time left
+
+The read is repeated because a write that nobody checks may be too much for as long as its server lives.
 
 All writers of a race see the over-commit, so without further tries none of them would get the last unit.  A write is
 not sent again after its deadline, on which an agent relies.
@@ -28,6 +32,8 @@ from shared_scheduler.protocol.backoff import Backoff
 #: Writes of one intent that are checked and deleted, and the wait between them.
 MAX_RACES = 4
 RACE_BACKOFF = Backoff.between(0.010, 0.200)
+#: Wait before a check without an answer is repeated.
+CHECK_AGAIN_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,16 @@ def needs_check(course: WriteCourse, code: WriteCode, guarded: bool) -> bool:
     A write that has replaced the same allocations of another scheduler adds nothing, and that scheduler may have
     answered with them."""
     return code is WriteCode.WRITTEN and course.effect.serialise and not (guarded or course.adds_nothing)
+
+
+def may_check_again(effect: WriteAllocation, now: float) -> bool:
+    """Whether a check that got no answer is repeated after a wait."""
+    return now + CHECK_AGAIN_S < effect.deadline_s
+
+
+def unchecked(effect: WriteAllocation, now: float) -> WriteCode:
+    """The result of a write that is not checked any more, although its usage could not be read."""
+    return WriteCode.WRITTEN if may_check_again(effect, now) else WriteCode.UNREACHABLE
 
 
 def undoing(course: WriteCourse) -> DeleteAllocation:

@@ -56,13 +56,23 @@ class UnjudgedWrites:
         self._agenda.work(takes_s, self._run, lambda: self._check(lone))
 
     def _check(self, lone: LoneWrite) -> None:
-        found = self._overfull(lone) if self._placement.up else None
+        if not self._placement.up:
+            self._check_again(lone)
+            return
+        found = self._overfull(lone)
         if found is None:
             lone.ended(lone, WriteCode.WRITTEN)
             return
         self._trace.note("placement", f"{lone.effect.claim_id}: {found}")
         delete = overcommit_rules.undoing(lone.course)
         self._deletes.begin(delete, lambda deleted: self._run(lambda: self._taken_back(lone, found, deleted)))
+
+    def _check_again(self, lone: LoneWrite) -> None:
+        if overcommit_rules.may_check_again(lone.effect, self._clock.now):
+            self._agenda.work(overcommit_rules.CHECK_AGAIN_S, self._run, lambda: self._read(lone))
+        else:
+            lone.detail = "the check for over-commit failed"
+            lone.ended(lone, overcommit_rules.unchecked(lone.effect, self._clock.now))
 
     def _overfull(self, lone: LoneWrite) -> Overfull | None:
         """The first provider that is over-committed, except those that have gone."""
