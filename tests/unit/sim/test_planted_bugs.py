@@ -131,7 +131,7 @@ def plans() -> Iterator[RunPlan]:
     yield late_near_ties_plan()
     yield booting_plan()
     yield disabling_plan()
-    yield drawn(4003559)  # a server is refused while Placement is asked about another one of its request
+    yield several_at_once_plan()
     yield crowded_plan()
 
 
@@ -420,6 +420,21 @@ def disabling_plan() -> RunPlan:
         workload=Workload(rate_per_s=2.0, lifetime_s=8.0, disables=True, flavors=FLAVORS[:1]),
         rows_every=1,
     )
+
+
+def several_at_once_plan() -> RunPlan:
+    """A server is refused while Placement is asked about another one of its request, which may not be on its node."""
+    return RunPlan(
+        seed=1,
+        duration_s=10.0,
+        sizes=Sizes(nodes=4, schedulers=2, agentless=0.5, placement_s=0.05, heartbeat_interval_s=2.0),
+        workload=Workload(
+            rate_per_s=6.0, lifetime_s=5.0, several=1.0, not_root_only=0.5, grouped=1.0, selections=0.5,
+            policies=(GroupPolicy.ANTI_AFFINITY,), flavors=FLAVORS[:1],
+        ),
+        fault_every_s=1.0,
+        fault_kinds=("agent_freezes",),
+    )  # fmt: skip
 
 
 def crowded_plan() -> RunPlan:
