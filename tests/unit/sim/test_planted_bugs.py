@@ -304,10 +304,26 @@ def yielding_plans() -> Iterator[RunPlan]:
 def broken_seeds_plans() -> Iterator[RunPlan]:
     """A member leaves a node without an agent while another one goes there; the best host of a member is in quarantine
     while its near ties have fewer members than others; a scheduler misses many verdicts."""
-    plan = drawn(60238)
-    yield replace(plan, workload=replace(plan.workload, disables=False))
+    yield leaving_members_plan()
     yield replace(drawn(60457), swarm=False)  # without rare faults
     yield drawn(60049)
+
+
+def leaving_members_plan() -> RunPlan:
+    """Members of anti-affinity groups leave nodes without an agent."""
+    return RunPlan(
+        seed=1,
+        duration_s=15.0,
+        sizes=Sizes(
+            nodes=3, schedulers=2, agentless=0.7, merged_moves=MOVES, placement_s=0.05, heartbeat_interval_s=2.0
+        ),
+        workload=Workload(
+            rate_per_s=5.0, lifetime_s=30.0, grouped=1.0, policies=(GroupPolicy.ANTI_AFFINITY,), build_fails=0.0,
+            flavors=FLAVORS[:1],
+        ),
+        fault_every_s=1.0,
+        fault_kinds=("ports_in_moves",),
+    )  # fmt: skip
 
 
 def twice_plan() -> RunPlan:
