@@ -25,6 +25,7 @@ from shared_scheduler.records.agreement import Agreement
 from shared_scheduler.service import comparisons
 from tests.unit.nova.conftest import admin, flavor, request_spec, user_context
 from tests.unit.nova.test_manager import MANAGER, Cloud, ask, cloud, placement_app, small, uuids, world
+from tests.unit.nova.test_request_filters import add_aggregate
 
 __all__ = ["cloud", "placement_app", "world"]  # fixtures
 
@@ -189,6 +190,19 @@ def test_a_host_that_only_our_scheduler_refuses_is_reported_with_the_reason(
 
     [record] = started.compared()
     assert (record["result"], record["reason"]) == (Agreement.DIFFERENT, "no_room:VCPU")
+
+
+def test_a_host_that_spreading_refuses_is_reported_with_that_reason(start: Any, stock: Stock, conf: Any) -> None:
+    # given a nova-scheduler that takes a host in no rack, and a server that must be in one
+    add_aggregate("two", "cmp2", rack="r2")
+    conf.set_override("spread_keys", ["rack"], group="shared_scheduler")
+    started = start(Mode.SHADOW)
+
+    ask(small(scheduler_hints={"shared_scheduler:label": ["web"], "shared_scheduler:spread": ["key=rack"]}), uuids(1))
+
+    [record] = started.compared()
+    assert (record["result"], record["ours"]["hosts"]) == (Agreement.DIFFERENT, ["cmp2"])
+    assert record["reason"] == "spread"
 
 
 def test_stocks_refusal_is_returned_and_compared(start: Any, stock: Stock) -> None:
