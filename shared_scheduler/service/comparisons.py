@@ -42,7 +42,7 @@ class Ours(Protocol):
         """Decide without claiming anything."""
 
     def why_refused(self, request: Request, node: str) -> str:
-        """The reason for which this node is refused now."""
+        """The reason for which this node is refused now.  ``request``: as it was decided, with what was read for it."""
 
     def near_tie(self) -> float:
         """Up to this difference of weights any host may be chosen."""
@@ -53,7 +53,6 @@ class Ours(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    request: Request
     outcome: Answer | Fail
     took_ms: float
 
@@ -110,9 +109,8 @@ class Comparisons:
 
     def _decide(self, make: Callable[[], Request]) -> _Decided:
         begun_s = time.monotonic()
-        request = make()
-        outcome = self._ours.preview(request, OURS_MAX_S)
-        return _Decided(request, outcome, _ms_since(begun_s))
+        outcome = self._ours.preview(make(), OURS_MAX_S)
+        return _Decided(outcome, _ms_since(begun_s))
 
     def _compare(self, pending: Pending, stock: Callable[[], Chosen]) -> None:
         try:
@@ -142,7 +140,7 @@ class Comparisons:
             return self._without_decision(pending.asked, error, stock)
         return compare(
             pending.asked, ours.outcome.record, ours.chosen, stock, self._ours.near_tie(),
-            lambda node: self._ours.why_refused(ours.request, node),
+            lambda node: self._ours.why_refused(ours.outcome.request, node),
         )  # fmt: skip
 
     @staticmethod
