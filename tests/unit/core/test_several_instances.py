@@ -12,7 +12,7 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.planner import Approval
 from shared_scheduler.core.scheduler import StepFailedError
-from shared_scheduler.decision.request import Group, Request
+from shared_scheduler.decision.request import Group, PlacementForm, Request
 from shared_scheduler.protocol.messages import Claim, Consumer, Reason
 from tests.unit.core.scheduler_driver import (
     AcceptAll,
@@ -24,6 +24,8 @@ from tests.unit.core.scheduler_driver import (
     only_claim,
     releases_in,
     request,
+    resyncs_in,
+    snapshot,
     taken,
 )
 
@@ -236,6 +238,60 @@ def test_servers_that_must_be_together_leave_for_a_host_that_takes_no_claim_at_p
     effects = driver.accept(first) + driver.wait(0.1)
     effects += [effect for claim in others for effect in driver.refuse(claim, "topology")]
     assert [claim.node for claim in claims_in(effects) if claim.consumer in "ab"] == ["node-2", "node-2"]
+
+
+def test_servers_that_must_be_together_may_take_different_forms_on_a_host() -> None:
+    # given a host that is selected first and has one CPU, and one with a pinned and another one
+    forms = tuple(PlacementForm({name: 1, "MEMORY_MB": 1024}) for name in ("PCPU", "VCPU"))
+    driver = SchedulerDriver().with_agents("node-1", **with_cpus("node-1", "VCPU"))
+    driver.with_agents("node-2", free_mb=7000, **with_cpus("node-2", "VCPU", "PCPU"))
+    first, *both = claims_in(driver.ask(request("a", "b", group=TOGETHER, forms=forms, queries=())) + driver.wait(0.1))
+    # then one server gets each of them
+    assert (first.node, [claim.node for claim in both]) == ("node-1", ["node-2", "node-2"])
+    assert [{*claim.allocations["node-2"]} - {"MEMORY_MB"} for claim in both] == [{"PCPU"}, {"VCPU"}]
+
+
+def with_cpus(node: str, *classes: str) -> dict[str, Any]:
+    """The provider of a node with one CPU of each of these classes."""
+    inventories = {name: [1, 0, 1, 1, 1, 1.0] for name in classes} | {"MEMORY_MB": [8192, 0, 1, 8192, 1, 1.0]}
+    facts = {"name": node, "parent": None, "generation": 1, "inventories": inventories}
+    return {f"rp.{node}": {**facts, "traits": [], "aggregates": []}}
+
+
+def filled(node: str) -> dict[str, Consumer]:
+    """Servers that leave room for one."""
+    return {f"other-{node}": Consumer({node: {"VCPU": 3}}, True)}
+
+
+def test_placement_is_asked_before_servers_fail_because_the_table_has_no_room_for_all_of_them() -> None:
+    # given a host that refuses one of two servers for good, and one that has room for one according to the table
+    driver = SchedulerDriver().with_agents("node-1").with_agents("node-2", free_mb=7000, consumers=filled("node-2"))
+    first, second = claims_in(driver.ask(request("a", "b", group=TOGETHER)))
+    # then its row may be old
+    ask = only(ef.AskFitting, driver.refuse(second, "not_authoritative"))
+    assert first.node == second.node == "node-1"
+
+    # when Placement names it, and its agent has room for both
+    effects = driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-2"}), cause=ask.cause))
+    assert resyncs_in(effects) == ["node-2"]
+    effects = driver.hear(snapshot("node-2", sequence=2, free_mb=7000))
+    (again,) = claims_in(effects)
+    effects = driver.refuse(again, "not_authoritative") + driver.wait(0.1)
+    # then both are placed there
+    assert [claim.node for claim in claims_in(effects)] == ["node-2", "node-2"]
+
+
+def test_placement_is_asked_before_servers_fail_that_have_passed_a_host_without_room_for_all() -> None:
+    # given two hosts that refuse one of two servers for good, and a host between them with room for one
+    driver = SchedulerDriver().with_agents("node-1").with_agents("node-3", free_mb=7000)
+    driver.with_agents("node-2", free_mb=7500, consumers=filled("node-2"))
+    first, second = claims_in(driver.ask(request("a", "b", group=TOGETHER)))
+    effects = driver.refuse(second, "not_authoritative") + driver.wait(0.1)
+    # when both are refused
+    third, fourth = claims_in(effects)
+    assert [claim.node for claim in (first, second, third, fourth)] == ["node-1", "node-1", "node-3", "node-3"]
+    # then the row of the one between them may be old
+    only(ef.AskFitting, driver.refuse(fourth, "not_authoritative"))
 
 
 def test_servers_stay_where_the_conductor_knows_their_group() -> None:
