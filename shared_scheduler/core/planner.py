@@ -128,6 +128,15 @@ class Pause:
     """The judge refused many hosts, and more are left: other events are handled first."""
 
 
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The hosts that servers which must be together may leave theirs for.  ``fits``: one has room for all of them;
+    ``small``: those without, according to the table, that would be selected before it."""
+
+    small: frozenset[str]
+    fits: bool
+
+
 class OtherHost(Enum):
     """Whether another host passes, and whether it has as many members of the soft group of the request, if any."""
 
@@ -160,6 +169,7 @@ NOT_FOR_GOOD = frozenset(
         WriteCode.NO_CAPACITY,
         WriteCode.PROVIDER_CONFLICT,
         ClaimState.RELEASED,
+        TOO_SMALL,
         NO_VERDICT,
     }
 )
@@ -257,30 +267,30 @@ class Planner:
         alike = self._soft_members(request, instance, other) == self._soft_members(request, instance, chosen)
         return OtherHost.ALIKE if alike else OtherHost.OF_OTHER_MEMBERS
 
-    def too_small(
-        self, state: RequestState, instance: InstancePlacement, nodes: frozenset[str]
-    ) -> frozenset[str] | None:
-        """The hosts without room for all instances of the request that would be selected, besides ``nodes``, before
-        one with room for all; None if no host that passes the filters over columns has it.
+    def elsewhere(self, state: RequestState, instance: InstancePlacement, nodes: frozenset[str]) -> Elsewhere:
+        """Whether a host besides ``nodes`` that passes the filters over columns has room for all instances.
 
         One that has the maximum number of claims in flight has it as well: these may end, and it is waited for."""
         own = frozenset(one.consumer for one in state.instances)
         request, tried = with_known_members(self._table, state.request, own), frozenset(instance.out) | nodes
         decision = self._decided(state, request, instance, tried)
         if decision is None:
-            return None
+            return Elsewhere(frozenset(), False)
         crowded, small = self._omitted(state, decision), set[str]()
         for node in (node for node in decision.nodes() if not state.leaves_out(instance, node)):
             if node in crowded or self._takes_all(state, decision, node):
-                return frozenset(small)
+                return Elsewhere(frozenset(small), True)
             small.add(node)
-        return None
+        return Elsewhere(frozenset(small), False)
 
     def _takes_all(self, state: RequestState, decision: Decision, node: str) -> bool:
-        """Whether a host has room for all instances, if the table can tell."""
+        """Whether a host has room for all instances, if the table can tell.
+
+        It cannot if several forms fit, because some instances may take one of them, and others another one."""
         candidates, times = candidates_on(decision, node), len(state.instances)
-        fits = (self._table.has_room(node, one.allocations, times) for one in candidates)
-        return decision.asks_placement(node) or not candidates or any(fits)
+        if decision.asks_placement(node) or len(candidates) != 1:
+            return True
+        return self._table.has_room(node, candidates[0].allocations, times)
 
     def include_better(self, state: RequestState, instance: InstancePlacement) -> None:
         """Include the hosts again that a member of a soft group has left out only because an agent or Placement was

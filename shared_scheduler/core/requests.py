@@ -79,7 +79,7 @@ When a host is decided again, they are searched again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, nextafter
 
 from shared_scheduler.core.claims import Claims, ClaimState, Intent, OpenClaim
@@ -383,8 +383,10 @@ class Requests:
             return  # decide again, with more hosts
         if isinstance(plan, Refusal) and instance.recall_late():
             return
-        if isinstance(plan, Refusal) and not plan.bad_request and self._leave_together(step, state, instance):
-            return
+        if isinstance(plan, Refusal) and not plan.bad_request and not state.request.dry_run:
+            if (left := self._leave_together(step, state, instance, plan)) is None:
+                return
+            plan = left
         if isinstance(plan, Selected):
             self._claim(step, state, instance, plan)
         elif isinstance(plan, CandidatesWanted):
@@ -406,22 +408,28 @@ class Requests:
         text = f"{instance.attempts} hosts were tried for {instance.consumer}, none took it"
         self._no_host(step, state, Refusal(text, stale_mirror=not state.request.root_only))
 
-    def _leave_together(self, step: Step, state: RequestState, instance: InstancePlacement) -> bool:
-        """Leave the host of the other instances, because this one must be there and cannot.  False if they have none,
-        are there because of other members, or would find no other one."""
+    def _leave_together(
+        self, step: Step, state: RequestState, instance: InstancePlacement, refusal: Refusal
+    ) -> Refusal | None:
+        """Leave the host of the other instances, because this one must be there and cannot; returns None then.
+
+        The refusal remains if they have none, are there because of other members, or would find no other one.  If the
+        table has too little room on other ones, a new read may change that."""
         nodes = state.bound_to(instance)
-        small = self._planner.too_small(state, instance, nodes) if nodes and not state.request.dry_run else None
-        if small is None:
-            return False
+        if not nodes:
+            return refusal
+        elsewhere = self._planner.elsewhere(state, instance, nodes)
+        if not elsewhere.fits:
+            return replace(refusal, stale_mirror=refusal.stale_mirror or bool(elsewhere.small))
         state.enter(RequestPhase.YIELDING, step.now)
         state.check.pause_s = 0.0
         reason = Reason(ClaimState.RELEASED.value, {"no_host_for": instance.consumer})
         for one in state.instances:
             one.leave_out(nodes, reason)
-            one.leave_out(small, Reason(TOO_SMALL, {"servers": len(state.instances)}))
+            one.leave_out(elsewhere.small, Reason(TOO_SMALL, {"servers": len(state.instances)}))
         for claim in list(state.claims()):
             self._claims.cancel(step, claim, reason)
-        return True
+        return None
 
     def _wait(self, step: Step, state: RequestState, instance: InstancePlacement, until_s: float) -> None:
         instance.state = InstanceState.WAITING
