@@ -206,6 +206,12 @@ def test_a_text_that_nova_has_cut_is_refused_even_if_what_is_left_can_be_read(ke
     assert sources_of(whole, key) == {(key, "image")}
 
 
+def test_a_text_with_half_a_character_is_malformed():
+    # given what JSON can express, and no encoding can
+    with pytest.raises(DecisionError, match="is not understood"):
+        with_spreading(with_image(shared_scheduler_spread="\ud83d"), KEYS)
+
+
 def sources_of(text, key):
     found = with_spreading(with_image(shared_scheduler_spread=text), (*KEYS, key))
     return {(one.key, one.source) for one in found.spread}
