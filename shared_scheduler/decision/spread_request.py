@@ -156,7 +156,7 @@ def _sources(request: Request) -> tuple[TextPlace, ...]:
 
 def _texts_of_image(properties: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     for name in IMAGE_PROPERTIES:
-        size = len(properties.get(name, "").encode())
+        size = len(properties.get(name, "").encode(errors="surrogatepass"))
         if size > IMAGE_TEXT_MAX_BYTES:
             raise DecisionError(
                 f"{name} of the image has {size} bytes or more, because Nova cuts it: at most {IMAGE_TEXT_MAX_BYTES} "
