@@ -157,6 +157,11 @@ class Decider:
         return self._settings.spread_images
 
     @property
+    def reads_images(self) -> bool:
+        """Whether a request may only be decided when the properties of its image were asked for."""
+        return bool(self.spread_keys) and self.spread_images != SpreadImages.IGNORED
+
+    @property
     def weighers(self) -> Sequence[Weigher]:
         """The weighers in the order in which their weights are added."""
         return self._weighers

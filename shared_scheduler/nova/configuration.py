@@ -133,12 +133,6 @@ def default_ratios() -> DefaultRatios:
     )
 
 
-def reads_images() -> bool:
-    """Whether properties of images may ask for spreading."""
-    ours = CONF.shared_scheduler
-    return bool(ours.spread_keys) and ours.spread_image_properties != SpreadImages.IGNORED
-
-
 def near_tie() -> float | None:
     """``near_tie``; None if schedulers do not avoid one another."""
     ours = CONF.shared_scheduler

@@ -286,7 +286,7 @@ class RunningScheduler:
     def _deciding(self, request: Request, timeout_s: float, writes: bool) -> Answer | Fail:
         """Read what the request needs besides the table, and decide it."""
         until_s = time.monotonic() + timeout_s
-        if configuration.reads_images() and not request.is_rebuild:
+        if self.decider.reads_images and not request.is_rebuild:
             request = self._with_image(request, timeout_s)
         left_s = until_s - time.monotonic()
         return self._sync.decision_reads.deciding(partial(self.engine.decide, request), _is_no, left_s, writes)
