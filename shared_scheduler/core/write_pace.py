@@ -23,8 +23,9 @@ after it.  All this holds also if Placement becomes slow while a request is writ
 cannot end at the pace that it has had since it arrived either, because Placement may be slow for some seconds only.
 
 A call with a few consumers does not show what a full batch takes, only that it takes at least as long as this call.
-The forecast assumes that, so it refuses no request that Placement could write in time.  A call that was sent while
-Placement was slow ends long after others show that it is well; it says nothing then.
+The forecast assumes that, so a request that arrives is not refused if Placement could write it in time.  The later
+looks count calls under way as if they were not begun, so a request may fail that would have ended in its last seconds.
+A call that was sent while Placement was slow ends long after others show that it is well; it says nothing then.
 
 All bounds of the queue of writes are here.
 """
