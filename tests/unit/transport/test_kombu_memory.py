@@ -6,11 +6,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from itertools import accumulate
 
 import pytest
 
 from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.bus import Bus
+from shared_scheduler.transport.gathering import Gathering
 from shared_scheduler.transport.kombu_bus import NAME_MAX_CHARS, KombuBus, exchange_of
 from shared_scheduler.transport.urls import parse_transport_url
 from tests.unit.transport.mailbox import PATIENCE_S, Mailbox, eventually
@@ -84,6 +86,24 @@ def test_a_reader_knows_whether_further_messages_wait(post: Post, monkeypatch: p
     # then it knows after each full batch that more may wait, and after the last one that it has read all
     assert [more for size, more in zip(scheduler.batches, scheduler.more, strict=True) if size == 20].count(True) >= 1
     assert scheduler.batches[-1] < 20 and scheduler.more[-1] is False
+
+
+def test_what_waits_already_is_read_without_letting_more_gather(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a scheduler without requests, which is stuck with its first message while a batch and a half arrive
+    monkeypatch.setattr(transport_settings, "BATCH_MAX_MESSAGES", 20)
+    monkeypatch.setattr(transport_settings, "BATCH_MAX_S", PATIENCE_S)
+    scheduler, agent = post.scheduler(), post.agent("memory-9")
+    waited_after: list[int] = []  # how many messages had been read when others were left to gather
+    monkeypatch.setattr(Gathering, "wait", lambda _: waited_after.append(len(scheduler.bodies)))
+    scheduler.awake.clear()
+    for number in range(50):
+        agent.endpoint.broadcast(b"%d" % number)
+    # when it reads on
+    scheduler.awake.set()
+    eventually(lambda: len(scheduler.bodies) == 50, "all received")
+    # then it waits after no batch behind which more messages waited
+    ends = list(accumulate(scheduler.batches))
+    assert not {end for end, more in zip(ends, scheduler.more, strict=True) if more}.intersection(waited_after)
 
 
 def test_order_is_kept(post: Post) -> None:
