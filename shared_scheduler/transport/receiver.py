@@ -71,12 +71,14 @@ class Receiver:
         self._declared.clear()
         channel = connection.channel()
         rebind_at_s = time.monotonic() + transport_settings.REBIND_S
+        has_more = False
         while not self._stopping.is_set():
             self._let_go()
             self._subscribe_some(connection, channel)
-            if self._gathering is not None:
+            if self._gathering is not None and not has_more:
                 self._gathering.wait()
-            self._hand_over(has_more=self._read_batch(connection))
+            has_more = self._read_batch(connection)
+            self._hand_over(has_more)
             self._reconnector.keep_alive(connection)
             if time.monotonic() >= rebind_at_s:
                 rebind_at_s = time.monotonic() + transport_settings.REBIND_S
