@@ -7,10 +7,12 @@ moved.  So Nova finds no host for it, and each move that began on some host is o
 
 import concurrent.futures
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tools.laboratory.cloud.cloud import PARALLEL_MAX, Cloud
+from tools.laboratory.cloud.cloud_settings import SLOT_MB
+from tools.laboratory.cloud.provisioning import Flavor
 from tools.laboratory.cloud.server_actions import (
     CONFIRM,
     Action,
@@ -21,6 +23,7 @@ from tools.laboratory.cloud.server_actions import (
     fault,
     live_migrate,
     open_migrations,
+    resize,
     settle,
 )
 from tools.laboratory.errors import LabError
@@ -29,37 +32,46 @@ from tools.laboratory.groups.pairs import STAY, Batch, Pairs, conductors_stopped
 #: the hosts from which all members are evacuated
 EVACUATED = ("c1", "c2")
 MOVES_TIMEOUT_S = 300.0
+#: to which members are resized
+LARGER = Flavor("m500", ram_mb=SLOT_MB + 100)
 
 
 @dataclass(frozen=True)
 class Move:
     """A kind of move: the request to Nova, and the event of which each move should have one."""
 
-    action: Action
+    action_in: Callable[[Cloud], Action]
     event: str
     leaves_hosts: tuple[str, ...] = ()
     """Hosts that fail before the move; the members are built there."""
     confirmed: bool = False
 
 
+def _resize(cloud: Cloud) -> Action:
+    cloud.add_flavor(LARGER)
+    return resize(cloud.flavor_id(LARGER.name))
+
+
 MOVES = {
-    "live-migration": Move(live_migrate(), "compute_check_can_live_migrate_destination"),
-    "cold-migration": Move(cold_migrate(), "compute_prep_resize", confirmed=True),
-    "evacuation": Move(evacuate(), "compute_rebuild_instance", EVACUATED),
+    "live-migration": Move(lambda _: live_migrate(), "compute_check_can_live_migrate_destination"),
+    "cold-migration": Move(lambda _: cold_migrate(), "compute_prep_resize", confirmed=True),
+    "resize": Move(_resize, "compute_prep_resize", confirmed=True),
+    "evacuation": Move(lambda _: evacuate(), "compute_rebuild_instance", EVACUATED),
 }
 
 
 def moved(cloud: Cloud, scheduler: str, pairs: Pairs, name: str) -> Batch:
     """Build the members one after the other, then move all of them at the same moment."""
     move = MOVES[name]
+    action = move.action_in(cloud)
     _build(cloud, pairs, move)
     before = pairs.hosts()
     _fail_hosts(cloud, move)
     with conductors_stopped(cloud):
-        _post(cloud, pairs.servers, move.action)
-    ended = {server: _ended(cloud, server, move) for server in pairs.servers}
+        _post(cloud, pairs.servers, action)
+    ended = {server: _ended(cloud, server, move, action) for server in pairs.servers}
     stay = pairs.policy in STAY
-    failed = {server: one for server, one in ended.items() if _failed(one, before[server], move, stay)}
+    failed = {server: one for server, one in ended.items() if _failed(one, before[server], action, stay)}
     hosts = {server: str(one.host) for server, one in ended.items() if stay or server not in failed}
     reasons = sorted({f"{one.state} on {one.host}: {fault(cloud, one)}" for one in failed.values()})
     return Batch(scheduler, pairs.policy, name, len(pairs.members), pairs.violations(hosts), len(failed),
@@ -87,22 +99,22 @@ def _post(cloud: Cloud, servers: Iterable[str], action: Action) -> None:
         list(pool.map(lambda server: cloud.action(server, action.name, action.body), servers))
 
 
-def _ended(cloud: Cloud, server: str, move: Move) -> Instance:
-    """The instance when its move has ended, and after a cold migration has been confirmed."""
-    found = settle(cloud, server, move.action.ends, MOVES_TIMEOUT_S)
+def _ended(cloud: Cloud, server: str, move: Move, action: Action) -> Instance:
+    """The instance when its move has ended, and after a resize or a cold migration has been confirmed."""
+    found = settle(cloud, server, action.ends, MOVES_TIMEOUT_S)
     cloud.wait(lambda: not open_migrations(cloud, found), f"the migration of {server} to end", MOVES_TIMEOUT_S)
-    found = settle(cloud, server, move.action.ends, MOVES_TIMEOUT_S)
-    if move.confirmed and found.state == move.action.done:
+    found = settle(cloud, server, action.ends, MOVES_TIMEOUT_S)
+    if move.confirmed and found.state == action.done:
         cloud.action(server, CONFIRM.name)
         settle(cloud, server, CONFIRM.ends, MOVES_TIMEOUT_S)
     return found
 
 
-def _failed(ended: Instance, before: str, move: Move, stays: bool) -> bool:
+def _failed(ended: Instance, before: str, action: Action, stays: bool) -> bool:
     """Whether it is not where the move should leave it; Nova puts a server in error that it cannot evacuate."""
     if stays:
         return ended.host != before
-    return ended.state != move.action.done or ended.host == before
+    return ended.state != action.done or ended.host == before
 
 
 def _repeated(cloud: Cloud, servers: Iterable[str], move: Move, stay: bool) -> int:
