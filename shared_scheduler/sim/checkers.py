@@ -361,7 +361,8 @@ class Checkers:
         Only while an agent is not ready, and reports this, they may be missing: its node is not selected then.  And as
         long as the row is of a run that the agent has forgotten, because a late message of that run came to a scheduler
         that has known no earlier one (``protocol/window.py``), also when the agent has exceeded it, but was not heard
-        yet: the agent refuses what is decided on that row.
+        yet: the agent refuses what is decided on that row.  If two schedulers got the request, a claim of the other one
+        for the same node may end, and take the server out of the row until the agent has read Placement again.
         """
         view, published = scheduler.core.table.view(node), self.published(node)
         is_of_forgotten_run = published is not None and scheduler.core.table.version(node).epoch in published.forgotten
@@ -372,7 +373,7 @@ class Checkers:
         for uuid, server in list(promised.items()):
             if server.state in GONE or server.node not in ("", node) or uuid not in on_node:
                 del promised[uuid]
-            else:
+            elif not server.twins:
                 self.check("overlay", uuid in view.consumers, scheduler.name, node, uuid, "was promised")
 
     # -- requests
