@@ -220,15 +220,20 @@ def test_a_read_that_began_before_our_write_is_no_change() -> None:
     assert changes(driver.give(stale)) == []
 
 
-def test_while_a_write_of_ours_is_under_way_reports_may_show_it_already() -> None:
-    # given a server that is evacuated by this scheduler
-    story = Story()
+def evacuating(story: Story) -> ef.WriteAllocation:
+    """The write of an evacuation to the other node, whose agent has accepted it."""
     move = request(
         SERVER, merge_with_existing=True, ignore_hosts=frozenset([host_of(NODE)]), force_hosts=(host_of(OTHER),)
     )
     claim = only_claim(story.driver.ask(move))
     story.publish(Consumer(taken(OTHER), True), OTHER, claims={claim.claim_id: SERVER})
-    write = only(ef.WriteAllocation, story.driver.accept(claim))
+    return only(ef.WriteAllocation, story.driver.accept(claim))
+
+
+def test_while_a_write_of_ours_is_under_way_reports_may_show_it_already() -> None:
+    # given a server that is evacuated by this scheduler
+    story = Story()
+    write = evacuating(story)
     # when the agent of the source has read it before the answer comes
     assert story.publish(replace(BUILT, generation=2)) == []
     # then it is no change, neither now nor when the answer is there
@@ -245,12 +250,7 @@ def test_while_a_write_of_ours_is_under_way_reports_may_show_it_already() -> Non
 
 def test_what_was_missed_during_a_write_that_failed_is_found_after_it() -> None:
     story = Story()
-    move = request(
-        SERVER, merge_with_existing=True, ignore_hosts=frozenset([host_of(NODE)]), force_hosts=(host_of(OTHER),)
-    )
-    claim = only_claim(story.driver.ask(move))
-    story.publish(Consumer(taken(OTHER), True), OTHER, claims={claim.claim_id: SERVER})
-    write = only(ef.WriteAllocation, story.driver.accept(claim))
+    write = evacuating(story)
     assert story.publish(replace(BUILT, generation=2)) == []
     full = ev.AllocationWritten(write.claim_id, ev.WriteCode.NO_CAPACITY, "full", cause=write.cause)
     found = story.driver.give(full)

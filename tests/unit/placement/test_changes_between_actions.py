@@ -46,6 +46,14 @@ def move_to(target: str, source: str, server: str, **changes: Any) -> Any:
     return request(server, ignore_hosts=frozenset([host_of(source)]), force_hosts=(host_of(target),), **changes)
 
 
+def placed_without_an_agent(world: World, scheduler: OneScheduler, server: str) -> tuple[str, str]:
+    """The node on which this scheduler has placed a server, and another one, both without an agent."""
+    source, target = node(world), node(world)
+    scheduler.driver.without_agents(source, target)
+    scheduler.place(request(server, force_hosts=(host_of(source),)))
+    return source, target
+
+
 def test_all_allocations_are_deleted_before_our_delete(world: World, scheduler: OneScheduler, server: str) -> None:
     # given a server that was placed, and whose allocations somebody deletes
     source = node(world)
@@ -65,9 +73,7 @@ def test_a_port_is_added_before_a_conductor_takes_the_allocations_of_a_move(
     world: World, scheduler: OneScheduler, nova: Nova, server: str
 ) -> None:
     # given a server to which neutron adds a port
-    source, target = node(world), node(world)
-    scheduler.driver.without_agents(source, target)
-    scheduler.place(request(server, force_hosts=(host_of(source),)))
+    source, target = placed_without_an_agent(world, scheduler, server)
     port = scheduler.add_port(server)
     # when it is resized, for which nova-conductor gives all its allocations to the migration
     migration = scheduler.hand_over(server)
@@ -99,9 +105,7 @@ def test_equal_amounts_in_an_equal_generation_look_like_ours(
     world: World, scheduler: OneScheduler, server: str
 ) -> None:
     # given a server whose allocations were removed and written anew as they were, while no agent reads
-    source, target = node(world), node(world)
-    scheduler.driver.without_agents(source, target)
-    scheduler.place(request(server, force_hosts=(host_of(source),)))
+    source, target = placed_without_an_agent(world, scheduler, server)
     scheduler.remove_all(server)
     world.take(server, taken(source))
     # when it is evacuated, then nothing shows it: the documentation says so
@@ -112,9 +116,7 @@ def test_equal_amounts_in_an_equal_generation_look_like_ours(
 def test_two_actions_without_others_between_them_are_no_change(
     world: World, scheduler: OneScheduler, server: str
 ) -> None:
-    source, target = node(world), node(world)
-    scheduler.driver.without_agents(source, target)
-    scheduler.place(request(server, force_hosts=(host_of(source),)))
+    source, target = placed_without_an_agent(world, scheduler, server)
     evacuation = move_to(target, source, server, move=Move.EVACUATION, merge_with_existing=True)
     scheduler.unheard(scheduler.place(evacuation))
     assert scheduler.stands(server) == taken(source)
@@ -123,9 +125,7 @@ def test_two_actions_without_others_between_them_are_no_change(
 
 def test_a_port_is_added_before_an_evacuation_that_reads(world: World, scheduler: OneScheduler, server: str) -> None:
     # given a server to which neutron adds a port, on a node without an agent
-    source, target = node(world), node(world)
-    scheduler.driver.without_agents(source, target)
-    scheduler.place(request(server, force_hosts=(host_of(source),)))
+    source, target = placed_without_an_agent(world, scheduler, server)
     port = scheduler.add_port(server)
     # when it is evacuated
     scheduler.place(move_to(target, source, server, move=Move.EVACUATION, merge_with_existing=True))
@@ -139,9 +139,7 @@ def test_all_are_removed_and_written_anew_before_an_evacuation(
     world: World, scheduler: OneScheduler, server: str
 ) -> None:
     # given a server whose allocations were changed, then removed, and then written anew with other amounts
-    source, target = node(world), node(world)
-    scheduler.driver.without_agents(source, target)
-    scheduler.place(request(server, force_hosts=(host_of(source),)))
+    source, target = placed_without_an_agent(world, scheduler, server)
     scheduler.remove_all(server)
     other = {source: {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10}}
     world.take(server, other)
