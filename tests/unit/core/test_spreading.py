@@ -125,8 +125,10 @@ def asking(server: str = "server-5") -> Request:
 
 def placed(driver: SchedulerDriver, effects: list[ef.Effect]) -> ef.AskGroup:
     """The agents accept the claims, and Placement takes the writes."""
-    for claim in claims_in(effects):
-        effects = driver.written(only(ef.WriteAllocation, driver.accept(claim)))
+    waiting = claims_in(effects)
+    while waiting:  # the first writes show a pace, then the others are claimed
+        effects = driver.written(only(ef.WriteAllocation, driver.accept(waiting.pop(0))))
+        waiting += claims_in(effects)
     return only(ef.AskGroup, effects)
 
 

@@ -8,7 +8,6 @@ from shared_scheduler.core.events import MessagesArrived
 from shared_scheduler.protocol.messages import Message
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
-from shared_scheduler.sim.run import drawn, run
 from shared_scheduler.sim.workload import ServerState, Workload
 from shared_scheduler.sim.world import Sizes, World
 from shared_scheduler.table.row import Freshness
@@ -18,19 +17,6 @@ from tests.unit.sim.single_requests import ask_for
 HEARTBEAT_S = 2.0
 #: how far the clock of an agent is set back
 SET_BACK_S = 500
-
-
-def test_a_scheduler_follows_a_forgotten_run_until_the_agent_is_heard_again() -> None:
-    # given a scheduler that follows an agent in an older epoch, when a snapshot of its forgotten run arrives
-    plan = drawn(51209)
-    assert plan.sizes.heartbeat_interval_s == HEARTBEAT_S
-    world = run(plan)
-    lines = [line.partition(" ")[::2] for line in world.trace.lines()]
-    # then the agent is asked to exceed that, soon after it has begun again, and long before it seems silent
-    (begun_s,) = (float(at_s) for at_s, what in lines if what == "node-00003 agent starts, epoch 999832000")
-    (goes_on_s,) = (float(at_s) for at_s, what in lines if what.startswith("node-00003 agent goes on in epoch"))
-    assert begun_s < goes_on_s < begun_s + HEARTBEAT_S
-    assert world.checkers.violations == []
 
 
 def hear(world: World, node: SimNode, message: Message) -> None:
@@ -46,6 +32,26 @@ def begin_in_older_epoch(world: World, node: SimNode) -> None:
     world.network.heal(node.address)
     node.start_agent()
     world.run(1.0)
+
+
+def test_an_agent_exceeds_a_forgotten_run_soon_after_a_scheduler_has_heard_of_it() -> None:
+    # given a scheduler that follows an agent in an older epoch, because it has heard nothing of the run before
+    sizes = Sizes(nodes=1, schedulers=1, heartbeat_interval_s=HEARTBEAT_S)
+    world = World(1, sizes, Workload(rate_per_s=1e-9), NetworkFaults())
+    (node,), table = world.nodes.values(), world.schedulers[0].core.table
+    world.network.cut(node.address)
+    world.run(3.0)
+    assert node.agent is not None
+    _, late = node.agent.publisher.pipe.take_snapshot(node.clock.now)
+    begin_in_older_epoch(world, node)
+    assert table.version(node.node).epoch < late.epoch
+    # when a snapshot of its forgotten run arrives
+    hear(world, node, late)
+    assert table.version(node.node).epoch == late.epoch
+    # then its next heartbeat shows the difference, and it is asked to exceed that
+    world.run(4 * HEARTBEAT_S)
+    assert late.epoch < node.agent.epoch == table.version(node.node).epoch
+    assert world.checkers.violations == []
 
 
 def test_a_row_of_a_forgotten_run_lacks_what_was_promised_until_a_message_of_a_greater_epoch_arrives() -> None:
