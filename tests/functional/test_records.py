@@ -235,7 +235,8 @@ def test_the_records_of_a_project_have_its_requests_and_their_ends(
 
     of_project = ask(cloud, place, "records", "last", "1000", "--project", project)
 
-    assert {record["kind"] for record in own} == {"decision", "build"}
+    # an agent may also have seen what nova-conductor and nova-compute do with the allocations of a failed build
+    assert {record["kind"] for record in own} - {"foreign"} == {"decision", "build"}
     assert [record for record in own if record not in of_project] == []
     assert {record["project_id"] for record in of_project} == {project}
 
