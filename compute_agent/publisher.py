@@ -32,7 +32,7 @@ RECONNECT_SPREAD_S = 1.0
 SNAPSHOT_PAUSE_S = 5.0
 #: Schedulers that start together ask within this time: their processes compete for the CPU time of a machine.
 STARTED_TOGETHER_S = 30.0
-#: the longest spread of a scheduler's Hello that is accepted: one second for a thousand nodes, of 120,000
+#: the longest spread of a scheduler's Hello that is accepted: two seconds for a thousand nodes, of 60,000
 SPREAD_MAX_S = 120.0
 
 

@@ -470,13 +470,12 @@ class Nodes:
 
     # -- the channel
 
-    def connected(self, step: Step, cell: str, asked: int) -> None:
-        """The channel of a cell is connected (again); the agents of so many nodes were asked to report soon."""
-        until_s = step.now + self._settings.patience_ms_per_1000_nodes * asked / 1e6
-        self._patient_until_s[cell] = until_s
+    def connected(self, step: Step, cell: str, spread_s: float) -> None:
+        """The channel of a cell is connected (again); all agents were asked to report within ``spread_s``."""
+        self._patient_until_s[cell] = step.now + spread_s
         for known in self.of_cell(cell):
             known.window.reconnected(step.now)
-            known.window.be_patient(until_s)
+            known.window.be_patient(step.now + spread_s)
             self._show(known)
             self._arm(known, step.now)
 

@@ -63,11 +63,14 @@ class Peers:
         """Address -> release of the other live schedulers, of all cells; empty for one that does not report it."""
         return {name: told for heard in self._releases.values() for name, told in heard.items()}
 
-    def connected(self, step: Step, cell: str, want: Want, nodes: int) -> None:
-        """Send our Hello when the channel of ``cell`` is connected; ``want`` is what the agents of so many nodes shall
-        send.
+    def connected(self, step: Step, cell: str, want: Want, nodes: int) -> int:
+        """Send our Hello when the channel of ``cell`` is connected; ``want`` is what its agents shall send.
+
+        Returns the time over which the agents spread their answers, in milliseconds.
         """
-        self._send_hello(step, cell, want, self._settings.spread_ms_per_1000_nodes * nodes // 1000)
+        spread_ms = self._settings.spread_ms_per_1000_nodes * nodes // 1000
+        self._send_hello(step, cell, want, spread_ms)
+        return spread_ms
 
     def disconnected(self, cell: str) -> None:
         """Stop sending Hellos when the channel of ``cell`` is lost."""

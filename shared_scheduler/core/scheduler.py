@@ -386,9 +386,8 @@ class SchedulerCore:
         known = len(self.nodes.of_cell(cell))
         heard = any(n.window.epoch for n in self.nodes.of_cell(cell))
         want = Want.HEARTBEAT if heard else Want.SNAPSHOT
-        asked = max(known, len(self.table))
-        self.peers.connected(step, cell, want, asked)
-        self.nodes.connected(step, cell, asked)
+        spread_ms = self.peers.connected(step, cell, want, max(known, len(self.table)))
+        self.nodes.connected(step, cell, spread_ms / 1000)
 
     # -- between the parts
 

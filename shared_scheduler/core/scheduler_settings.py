@@ -81,12 +81,8 @@ class SchedulerSettings:
     silent_after_timeout_s: float = 6.0
     #: interval of the Hellos between schedulers; a scheduler that misses three counts as gone
     hello_interval_s: float = 5.0
-    #: agents spread their answers to a new scheduler over this time for each thousand nodes: they cost it 0.3 to 0.7 s
-    #: of CPU time
-    spread_ms_per_1000_nodes: int = 1_000
-    #: for so long it asks none of them again and reads no node elsewhere: on a machine that is shared with other work,
-    #: an answer may be late
-    patience_ms_per_1000_nodes: int = 2_000
+    #: agents spread their answers to a new scheduler over this time for each thousand nodes
+    spread_ms_per_1000_nodes: int = 2_000
     #: nodes with a window; messages of further ones are counted and dropped
     nodes_max: int = 20_000
 

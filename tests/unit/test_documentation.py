@@ -268,19 +268,14 @@ SENTENCES = {
         f"late ({verdict_limit.SHORTEST_S * 1000:.0f} ms at least)",
         f"does not answer {WORDS[limits.ASKS_BEFORE_SILENT]} questions from the {QUIET_S:.0f}th to the "
         f"{limits.SILENT_AFTER_S:.0f}th second",
-        f"{WORDS[OURS.spread_ms_per_1000_nodes // 1000]} second for each 1,000 nodes",
-        f"D = N / {1e6 / OURS.spread_ms_per_1000_nodes:,.0f} s, or {OURS.spread_ms_per_1000_nodes / 100:.0f} s with",
-        f"receives {1e6 / OURS.spread_ms_per_1000_nodes:,.0f} snapshots a second",
-        f"which have room for {transport_settings.SCHEDULER_QUEUE_MAX_MESSAGES:,} for each scheduler",
-        f"N / {1e6 / OURS.patience_ms_per_1000_nodes:.0f} s, before it asks an agent again",
-        f"and {state_sync.GRACE_S:.0f} s more before it reads the nodes from Placement",
-        f"answers over {OURS.spread_ms_per_1000_nodes / 10:.0f} s (and over {publisher.SPREAD_MAX_S:.0f} s at most",
+        f"{WORDS[OURS.spread_ms_per_1000_nodes // 1000]} seconds for each 1,000 nodes",
         f"at most {limits.ALL_COMPARISONS_PER_S:.0f} of these are made in a second",
         f"but for {WORDS[round(limits.READ_BEHIND_MAX_S / 60)]} minutes at most",
         f"5,000 / {MEAN_S:.1f} = {5_000 / MEAN_S:.0f} heartbeats",
         f"receives {round(100_000 / MEAN_S, -1):,.0f} a second from all cells",
         f"with {limits.SILENT_AFTER_S * 60 / limits.HEARTBEAT_INTERVAL_S:.0f} and 60, a scheduler receives "
         f"{round(100_000 * limits.HEARTBEAT_INTERVAL_S / 60 / MEAN_S, -1):.0f} heartbeats a second",
+        f"spread their answers over {publisher.SPREAD_MAX_S:.0f} s at most",
         f"{limits.SILENT_READS_BURST} at once and then {limits.SILENT_READS_PER_S:.0f} a second, so the nodes of "
         f"10,000 silent agents take {WORDS[round(10_000 / limits.SILENT_READS_PER_S / 60)]} minutes",
         f"reads Placement every {POLL_MINUTES} minutes, with three calls: "

@@ -378,19 +378,6 @@ def test_after_a_reconnect_agents_are_asked_for_heartbeats_and_rows_are_in_doubt
     assert driver.table.freshness("node-1") is Freshness.FRESH
 
 
-def test_agents_answer_a_new_scheduler_soon_and_have_twice_as_long_before_they_are_asked_again() -> None:
-    # given a scheduler that has read a thousand nodes from the databases
-    driver = SchedulerDriver().without_agents(*(f"node-{number}" for number in range(1_000)))
-    # when it joins the agents, they shall answer within a second
-    joined = only(ef.Broadcast, driver.give(ev.ChannelChanged(CELL, True))).message
-    assert isinstance(joined, Hello) and (joined.want, joined.spread_ms) == (Want.SNAPSHOT, 1_000)
-    # and when only a change is heard of a node, its snapshot may be late, because the machine is busy
-    driver.hear(Increment("node-1", 1, 2, {"cn.vcpus_used": 1}))
-    assert resyncs_in(driver.wait(1.9)) == []
-    # then its agent is asked after two seconds
-    assert resyncs_in(driver.wait(1.0)) == ["node-1"]
-
-
 def hello(name: str, want: Want = Want.NOTHING) -> Hello:
     """Another scheduler's."""
     return Hello(Role.SCHEDULER, name, 1, "", "", want)

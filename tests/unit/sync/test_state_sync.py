@@ -27,11 +27,9 @@ from shared_scheduler.core.events import (
     ServicesRead,
     SharingRead,
 )
-from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.sync.bounded_reads import HANGING_MAX
 from shared_scheduler.sync.databases import Cell, CellDatabase
-from shared_scheduler.sync.flight import ReadRequest
-from shared_scheduler.sync.read_registry import COUNTERS, FILL, LANES, NODE_LIST, NODES, QUESTIONS, SERVICES, SOURCES
+from shared_scheduler.sync.read_registry import COUNTERS, LANES, NODE_LIST, NODES, QUESTIONS, SERVICES, SOURCES
 from shared_scheduler.sync.state_sync import OPENED_AGAIN_AFTER_S, StateSync
 from tests.support import empty_databases
 from tests.unit.placement.conftest import placement_app, world
@@ -40,7 +38,6 @@ from tests.unit.sync.nova_databases import NovaDatabases
 from tests.unit.sync.one_cell import Site
 
 WAIT_S = 60.0
-PATIENCE_MS = SchedulerSettings().patience_ms_per_1000_nodes
 QUICK = [replace(each, poll_s=each.poll_s and 0.05) for each in SOURCES]
 ROOMY = {"VCPU": {"total": 8}, "MEMORY_MB": {"total": 4096}, "DISK_GB": {"total": 100}}
 
@@ -188,19 +185,6 @@ def test_nodes_without_an_agent_are_read_exactly_after_the_start(
     assert exact.leaves[f"rp.{without}"]["inventories"]["VCPU"][0] == 8
     assert "reading 1 of 2 compute nodes from Placement" in caplog.text
     assert next(row for row in service.sync.revalidator.report() if row["source"] == "start")["queries"] >= 5
-
-
-def test_placement_is_not_asked_for_nodes_whose_agents_are_still_waited_for(
-    nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(3):
-        nova.compute(f"cmp-{number}", world.provider(inventories=ROOMY))
-    service = Service(nova, world, sources=SOURCES, grace_s=0.0)
-    wanted = list[ReadRequest]()
-    monkeypatch.setattr(service.sync.revalidator, "request", wanted.append)
-    service.sync.load()
-    service.sync.stop()
-    assert [each.in_s for each in wanted if each.source == FILL] == [3 * PATIENCE_MS / 1e6]
 
 
 def test_a_cell_that_answers_long_after_the_start_does_not_bring_back_what_was_removed_meanwhile(
