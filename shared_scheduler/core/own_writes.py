@@ -18,6 +18,7 @@ SHOWN     nothing stands, and nova-compute never had it     (gone)    examine: a
 SHOWN     databases showed it, and an agent starts          WRITTEN   it may have read Placement before them
 SHOWN     the server has left the node                      (gone)    Nova has deleted, shelved or moved it
 any       written as new                                    WRITTEN   examine: something has removed what stood
+any       a further write ends, and may stand or not        (gone)    until the next write that is answered
 any       a delete of what was written begins               (gone)    the delete looks at what stands
 any       so many other consumers are written               (gone)
 ========  ================================================  ========  =========================================

@@ -13,10 +13,14 @@ row_corrections.py   has rows read again that may be wrong
 ordered_resyncs.py   has the nodes of a host read again, by order of an operator
 second_agents.py     remembers nodes for which two agents speak
 quarantine.py        selects nodes last that refuse claims repeatedly
-requests.py          the life of a request, and the search for alternates
+requests.py          the life of a request
 request_state.py     the state of a request, and the data for its record
 planner.py           selects a host for one instance: decider and judge
-claims.py            the life of a claim, until its node reports it
+alternates.py        searches hosts that the conductor tries if a build fails
+claims.py            the life of a claim
+confirmed_claims.py  reads confirmed claims again that their nodes do not report
+own_writes.py        compares what is reported with what this scheduler wrote last
+change_kinds.py      the kinds of changes that others have made
 write_queue.py       the order of the writes to Placement, for the edges that carry them out
 write_pace.py        the size of their batches, and all bounds of the queue
 verdict_limit.py     how long an agent may take for its verdict before the next host is claimed
@@ -40,15 +44,8 @@ from random import Random
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.awaited_builds import TIMER, AwaitedBuilds
 from shared_scheduler.core.builds import Builds
-from shared_scheduler.core.claims import (
-    AgentLate,
-    ClaimEnded,
-    Claims,
-    ClaimWritten,
-    ConfirmedClaims,
-    LateVerdict,
-    NodeHasRoom,
-)
+from shared_scheduler.core.claims import AgentLate, ClaimEnded, Claims, ClaimWritten, LateVerdict, NodeHasRoom
+from shared_scheduler.core.confirmed_claims import ConfirmedClaims
 from shared_scheduler.core.effects import Effect
 from shared_scheduler.core.group_check import GroupCheck
 from shared_scheduler.core.nodes import AgentSilent, Nodes, RowRead

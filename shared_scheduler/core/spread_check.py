@@ -58,7 +58,6 @@ from shared_scheduler.core.group_check import (
 )
 from shared_scheduler.core.request_state import RequestState
 from shared_scheduler.core.step import Step
-from shared_scheduler.decision.decision_settings import SpreadImages
 from shared_scheduler.decision.host_restrictions import skips_filters
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import SpreadMode
@@ -96,9 +95,9 @@ class SpreadCheck:
         state.check.ask_id = f"spread.{state.key}.{self._count}"
         state.check.built = {uuid: self._table.node_at(slot) for uuid, slot in self._built(state).items()}
         known = frozenset(request.instance_uuids) | state.check.built.keys()
-        images = self._decider.spread_images != SpreadImages.IGNORED
         step.emit(AskGroup(
-            state.check.ask_id, group.uuid, known, request.request_id, request.project_id, request.label, images=images,
+            state.check.ask_id, group.uuid, known, request.request_id, request.project_id, request.label,
+            images=self._decider.reads_images,
         ))  # fmt: skip
 
     def judge(self, state: RequestState, event: GroupAnswered) -> Outcome:

@@ -52,7 +52,8 @@ class Machine:
 MACHINES = (
     Machine("A request", "shared_scheduler.core.requests"),
     Machine("A scheduler's claim", "shared_scheduler.core.claims"),
-    Machine("A confirmed claim until its node shows it", "shared_scheduler.core.claims", 1),
+    Machine("A confirmed claim until its node shows it", "shared_scheduler.core.confirmed_claims"),
+    Machine("The last write of a consumer", "shared_scheduler.core.own_writes"),
     Machine("A claim in the host table: when a part counts", "shared_scheduler.table.assumed_claims"),
     Machine("A claim in the host table: from assume to forget", "shared_scheduler.table.assumed_claims", 1),
     Machine("The freshness of a node", "shared_scheduler.core.nodes"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.claims import SHOWN_TIMERS
+from shared_scheduler.core.confirmed_claims import SHOWN_TIMERS
 from shared_scheduler.protocol.messages import Consumer, Leave
 from tests.unit.core.scheduler_driver import SchedulerDriver, node_read, of_kind, only, snapshot, taken
 

@@ -23,6 +23,7 @@ from compute_agent.group_ledger import GroupLedger
 from compute_agent.pending_deallocations import PendingDeallocations
 from shared_scheduler.core import claims, planner
 from shared_scheduler.core.allocation_merge import Merged
+from shared_scheduler.core.alternates import Alternates
 from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten, Intent, OpenClaim
 from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import AllocationWritten, Event, GroupAnswered, RequestArrived
@@ -31,7 +32,7 @@ from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import Planner
 from shared_scheduler.core.recheck import Recheck
 from shared_scheduler.core.request_state import InstancePlacement, RequestState
-from shared_scheduler.core.requests import Alternates, Requests
+from shared_scheduler.core.requests import Requests
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.write_pace import WritePace
