@@ -13,20 +13,18 @@ from shared_scheduler.placement.consumer_conflicts import ConflictCase
 from shared_scheduler.placement.in_doubt_writes import InDoubtWrites, WriteAttempt
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.clock import LocalClock
+from shared_scheduler.sim.lone_writes import NovaFacts
 from shared_scheduler.sim.surroundings import Surroundings
 
 #: time after which a delete is given up
 DELETE_PATIENCE_S = 10.0
 
 
-class Owners(Protocol):
-    """What a scheduler learns of a server before it deletes allocations of it."""
+class Owners(NovaFacts, Protocol):
+    """What a scheduler learns of a server before it deletes allocations of it, and what others learn of the delete."""
 
     def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
         """What Nova shows of a server: whether it needs these allocations; None while an operation is under way."""
-
-    def is_in_cell(self, consumer: str) -> bool:
-        """Whether the conductor has created it in a cell, which it does after an answer."""
 
     def taken_back(self, consumer: str, allocations: Allocations) -> None:
         """These allocations, which stand in Placement, are about to be deleted."""

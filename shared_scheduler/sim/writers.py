@@ -26,7 +26,7 @@ from shared_scheduler.placement.write_course import WriteCourse
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.deletes import Deletes, Owners
 from shared_scheduler.sim.lone_write import LoneWrite
-from shared_scheduler.sim.lone_writes import LoneWrites, NovaFacts
+from shared_scheduler.sim.lone_writes import LoneWrites
 from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.unjudged_writes import UnjudgedWrites
 from shared_scheduler.sim.write_calls import CallReply, Wanted, WriteCalls
@@ -38,7 +38,7 @@ DOUBT_CHECKS_AFTER_S = (2.0, 10.0, 30.0)
 DOUBT_CHECK_PAUSE_S = 10.0
 
 
-class WritersListener(NovaFacts, Owners, Protocol):
+class WritersListener(Owners, Protocol):
     """Receives the answers of the writers (the scheduler)."""
 
     def written_or_deleted(self, event: ev.AllocationWritten | ev.AllocationDeleted) -> None:

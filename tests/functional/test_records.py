@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from shared_scheduler.core.change_kinds import EXPECTED
 from shared_scheduler.records.plain_text import listed
 from shared_scheduler.records.story import NOT_REFUSED, refusing
 from tests.functional import cloud_state
@@ -236,7 +237,9 @@ def test_the_records_of_a_project_have_its_requests_and_their_ends(
     of_project = ask(cloud, place, "records", "last", "1000", "--project", project)
 
     # an agent may also have seen what nova-conductor and nova-compute do with the allocations of a failed build
+    changes = {record["result"] for record in own if record["kind"] == "foreign"}
     assert {record["kind"] for record in own} - {"foreign"} == {"decision", "build"}
+    assert changes <= set(EXPECTED)
     assert [record for record in own if record not in of_project] == []
     assert {record["project_id"] for record in of_project} == {project}
 
