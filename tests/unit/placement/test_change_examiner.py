@@ -32,8 +32,8 @@ class Story:
         self.node, self.server = world.provider(), str(uuid.uuid4())
         self.recorded: list[ForeignChange] = []
         self.changes = ForeignChanges(record=self.recorded.append)
-        self.found = self.lives_here
-        self.examiner = ChangeExaminer(world.client, lambda _: self.found, self.changes, clock, lambda: 1.8e9)
+        self.found: ServerLocation | Exception = self.lives_here
+        self.examiner = ChangeExaminer(world.client, self.locate, self.changes, clock, lambda: 1.8e9)
 
     @property
     def lives_here(self) -> ServerLocation:
@@ -42,6 +42,11 @@ class Story:
     @property
     def before(self) -> Allocations:
         return {self.node: {"VCPU": 1}}
+
+    def locate(self, _: str) -> ServerLocation:
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
 
     def tell(self, after: Allocations | None = None, generation: int | None = None) -> None:
         self.examiner.found(ExamineChange(
@@ -123,6 +128,18 @@ def test_a_placement_that_does_not_answer_leaves_it_unexamined(story: Story) -> 
     story.world.http.every_read = in_trouble
     story.tell()
     assert story.kinds() == [ChangeKind.UNEXAMINED]
+
+
+def test_an_unexpected_error_leaves_it_unexamined_and_keeps_no_other_one(story: Story) -> None:
+    # given a change whose server Nova shows in a way that this release does not know
+    story.found = ValueError("a state of the next release")
+    story.tell()
+    story.examiner.examine_due()
+    # when another one is found
+    story.found = DELETED
+    story.tell()
+    # then both are told
+    assert story.kinds() == [ChangeKind.UNEXAMINED, ChangeKind.DELETED]
 
 
 def test_many_at_once_are_counted_and_not_examined(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
