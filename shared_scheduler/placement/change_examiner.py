@@ -18,6 +18,7 @@ before it counts as one that nobody explains.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -31,6 +32,8 @@ from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.foreign_changes import ForeignChange, ForeignChanges
 from shared_scheduler.placement.reconciler import Locate, ServerActivity, ServerLocation
+
+LOG = logging.getLogger(__name__)
 
 #: Changes that wait; of further ones, nothing is asked.
 MAX_WAITING = 1_000
@@ -109,10 +112,17 @@ class ChangeExaminer:
             waiting = self._take(began_s) if self._clock() <= began_s + PATIENCE_S else None
             if waiting is None:
                 return
-            try:
-                self._examine(waiting)
-            except PlacementError:
-                self._changes.keep(waiting.change)
+            self._examine_or_keep(waiting)
+
+    def _examine_or_keep(self, waiting: _Waiting) -> None:
+        """Examine a change; one of which that tells nothing is kept unexamined."""
+        try:
+            self._examine(waiting)
+        except PlacementError:
+            self._changes.keep(waiting.change)
+        except Exception:  # it is told nevertheless
+            LOG.exception("examining a change of server %s failed with an unexpected error", waiting.change.consumer)
+            self._changes.keep(waiting.change)
 
     def end(self) -> None:
         """Keep what waits, because nothing is examined any more."""
