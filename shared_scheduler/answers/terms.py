@@ -373,8 +373,6 @@ CHANGE_KINDS = TermGroup(
     "unexamined": "Nova's databases or Placement did not answer, too many changes were found at once, or the scheduler "
                   "has stopped.",
 })  # fmt: skip
-#: the kinds that Nova explains
-OF_NOVA = ("operation", "deleted")
 READS = TermGroup(
     "Reads of the databases and Placement",
     "status --reads: the page Reads of the databases and Placement describes each source.", {

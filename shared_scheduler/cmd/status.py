@@ -21,6 +21,7 @@ from shared_scheduler.answers import terms
 from shared_scheduler.answers.host_facts import why_not
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, running_schedulers
+from shared_scheduler.core.change_kinds import EXPECTED
 from shared_scheduler.daemon import admin
 from shared_scheduler.records.amounts import held_text
 from shared_scheduler.records.moments import second
@@ -249,7 +250,7 @@ def _read(read: dict[str, Any]) -> list[str]:
 def _foreign_changes(answer: dict[str, Any]) -> str:
     rows = [_foreign_change(change) for change in answer["changes"]]
     head = f"{answer['scheduler']} (process {answer['pid']}): {answer['count']} foreign changes since its start"
-    of_nova = sum(answer.get("kinds", {}).get(kind, 0) for kind in terms.OF_NOVA)
+    of_nova = sum(answer.get("kinds", {}).get(kind, 0) for kind in EXPECTED)
     more = f", and {of_nova} by operations of Nova" if of_nova else ""
     return "\n".join([head + more, *(printed_tables.lines(FOREIGN_COLUMNS, rows) if rows else [])])
 
