@@ -33,7 +33,17 @@ from cachetools import FIFOCache
 from compute_agent import events as ev
 from compute_agent.agent_settings import MAX_RECENT_VERDICTS, MAX_WAITING_SCHEDULERS, AgentSettings
 from compute_agent.claim_ledger import ClaimEnd, ClaimLedger, EndedClaim, TopologyFit
-from compute_agent.effects import Effect, Keep, KeepEpoch, KeptClaim, Notice, NoticeCode, ReadAllocations, ReadTree
+from compute_agent.effects import (
+    Broadcast,
+    Effect,
+    Keep,
+    KeepEpoch,
+    KeptClaim,
+    Notice,
+    NoticeCode,
+    ReadAllocations,
+    ReadTree,
+)
 from compute_agent.ends_of_builds import EndsOfBuilds
 from compute_agent.epochs import Epochs, ResyncCase
 from compute_agent.fair_memory import FairMemory
@@ -183,7 +193,7 @@ class AgentCore:
                     self._handle_message(message, arrived_at_s, now)
             case ev.CastReturned(message=message):
                 if isinstance(message, BuildResult):
-                    self._effects += self._ends_of_builds.returned(message)
+                    self._effects.append(Broadcast(message))
             case ev.ChannelChanged(connected=connected):
                 if connected:
                     self._effects += self.publisher.on_connected(now)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last ends of builds, which are sent several times because nobody acknowledges them.
+"""The last ends of builds, which are sent twice because nobody acknowledges them.
 
 A ``BuildResult`` has no sequence, so nobody notices that one is lost: with the connection to the broker, or with the
 scheduler that was to record it.  Each is therefore sent again after ``AGAIN_AFTER_S``.  Its number in the epoch shows a
@@ -9,15 +9,13 @@ The scheduler whose claim placed the instance records the end, so it is cast to 
 stopped, another one records the end, which it gets by a broadcast:
 
 - The broker returns what is cast to a process that has ended, or to a machine that has stopped 90 s ago (AMQP
-  heartbeats).  The end is broadcast at once then, and so is each repetition.
-- The first repetition is late enough that the other schedulers know that this one has stopped; they record nothing
-  before.  The queue of a machine that has stopped may still take it, but not the second one.
-- The last repetition is always a broadcast, because a scheduler that hangs may keep its queue.
+  heartbeats).  The end is broadcast at once then.
+- The second message is always a broadcast.  It is late enough that the other schedulers know that this one has stopped,
+  because they record nothing before; and it does not depend on a queue that a scheduler which hangs may keep.
 
-So an end is recorded although its scheduler has stopped and any one of these messages is lost.  If that scheduler hangs
-and keeps its queue, it is the last message that must not be lost.  A scheduler that lives, or is started again, reads
-from Nova's databases what it was not told (``shared_scheduler/core/awaited_builds.py``).  Where no scheduler is known,
-each message is a broadcast.
+So an end is recorded although its scheduler has stopped, or although one of these messages is lost.  If both happen to
+one end, the other schedulers may miss it.  A scheduler that lives, or is started again, reads from Nova's databases
+what it was not told (``shared_scheduler/core/awaited_builds.py``).  Where no scheduler is known, both are broadcasts.
 """
 
 from __future__ import annotations
@@ -29,30 +27,16 @@ from compute_agent.effects import Broadcast, Cast
 from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S
 from shared_scheduler.protocol.messages import BuildResult
 
-#: Time from the end of a build to each repetition.
-AGAIN_AFTER_S: tuple[float, ...] = (2 * HEARTBEAT_INTERVAL_S, 8 * HEARTBEAT_INTERVAL_S, 32 * HEARTBEAT_INTERVAL_S)
+#: Time from the end of a build to its broadcast.
+AGAIN_AFTER_S: float = 8 * HEARTBEAT_INTERVAL_S
 #: Ends that are kept; an older one is not sent again.
 ENDS_MAX = 256
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Kept:
-    """``returned``: the broker has returned it, so its scheduler is not connected."""
-
     result: BuildResult
-    ended_s: float
-    repeated: int = 0
-    returned: bool = False
-
-    def sent_again(self) -> Broadcast | Cast:
-        """The next repetition."""
-        self.repeated += 1
-        to_all = self.returned or self.repeated == len(AGAIN_AFTER_S)
-        return Broadcast(self.result) if to_all else first_sent(self.result)
-
-    @property
-    def due_s(self) -> float:
-        return self.ended_s + AGAIN_AFTER_S[self.repeated]
+    due_s: float
 
 
 def first_sent(result: BuildResult) -> Broadcast | Cast:
@@ -64,6 +48,7 @@ class EndsOfBuilds:
     """Numbers the ends of builds, and returns which ones are due again."""
 
     def __init__(self) -> None:
+        #: the next one that is due first
         self._kept: deque[_Kept] = deque(maxlen=ENDS_MAX)
         self._last_number = 0
 
@@ -74,24 +59,16 @@ class EndsOfBuilds:
 
     def send(self, result: BuildResult, now: float) -> Broadcast | Cast:
         """Send an end for the first time, and keep it."""
-        self._kept.append(_Kept(result, now))
+        self._kept.append(_Kept(result, now + AGAIN_AFTER_S))
         return first_sent(result)
 
-    def returned(self, result: BuildResult) -> list[Broadcast]:
-        """Send to all what the broker has returned."""
-        for kept in self._kept:
-            if kept.result == result:
-                kept.returned = True
-        return [Broadcast(result)]
-
-    def due(self, now: float) -> list[Broadcast | Cast]:
+    def due(self, now: float) -> list[Broadcast]:
         """What to send again now."""
-        again = [kept.sent_again() for kept in self._kept if kept.due_s <= now]
-        if again:
-            left = (kept for kept in self._kept if kept.repeated < len(AGAIN_AFTER_S))
-            self._kept = deque(left, maxlen=ENDS_MAX)
+        again = []
+        while self._kept and self._kept[0].due_s <= now:
+            again.append(Broadcast(self._kept.popleft().result))
         return again
 
     def next_due_s(self) -> float | None:
         """When the next one is due; None if nothing is kept."""
-        return min((kept.due_s for kept in self._kept), default=None)
+        return self._kept[0].due_s if self._kept else None

@@ -14,7 +14,7 @@ from typing import TypeGuard
 
 import pytest
 
-from compute_agent import agent_settings, conf, publisher
+from compute_agent import agent_settings, conf, ends_of_builds, publisher
 from compute_agent.tap import hooks
 from shared_scheduler.answers import from_records
 from shared_scheduler.cmd import status
@@ -223,11 +223,11 @@ MIB = 1024 * limits.KIB
 #: between two heartbeats of a host that does not change: at most, and in the mean
 QUIET_S = limits.QUIET_INTERVALS * limits.HEARTBEAT_INTERVAL_S
 MEAN_S = QUIET_S * (1 - limits.QUIET_JITTER / 2)
-#: how often the end of a build is sent, and how often of these it is broadcast while its scheduler lives
-SENT, TO_ALL = message_counters.ENDS_SENT, message_counters.ENDS_BROADCAST
 #: messages that are delivered for each server that is placed: the claim, its verdict and the end of the build to one
-#: program; a heartbeat, three increments and the end of the build to each scheduler
-TO_ONE, TO_EACH = 2 + SENT - TO_ALL, 4 + TO_ALL
+#: program; two increments and the end of the build again to each scheduler, and a heartbeat and an increment more there
+WITH_ONE, WITH_TWO = (sum(message_counters.expected(schedulers)["delivered"].values()) for schedulers in (1, 2))
+TO_ONE, TO_EACH = 2 * WITH_ONE - WITH_TWO, WITH_TWO - WITH_ONE + 2
+AGAIN_MINUTES = f"{WORDS[round(ends_of_builds.AGAIN_AFTER_S / 60)]} minutes"
 #: with 10,000 hosts, 8 schedulers and 60 servers a second: heartbeats of hosts that do not change, and all messages
 IDLE_PER_S = 10_000 / MEAN_S
 BUSY_PER_S = IDLE_PER_S + 60 * (TO_EACH + (TO_ONE - 1) / 8)
@@ -253,12 +253,12 @@ SENTENCES = {
     ),
     "doc/source/admin/large_clouds.rst": (
         f"every {QUIET_S * (1 - limits.QUIET_JITTER):.1f} to {QUIET_S:.0f} s, {MEAN_S:.1f} s in the mean",
-        f"sent {WORDS[SENT]} times: to the scheduler that placed the server, and the last time to all - {SENT} R - "
-        f"{SENT - TO_ALL} R + S R",
+        f"sent twice: to the scheduler that placed the server, and {AGAIN_MINUTES} later to all - 2 R - R + S R",
         f"Hello of a scheduler, every {OURS.hello_interval_s:g} s",
         f"N / {MEAN_S:.1f} + {TO_EACH} R + {TO_ONE - 1} R / S messages a second",
-        f"a claim costs at most {6 + SENT} messages that are published and {TO_ONE} + {TO_EACH} S that are delivered",
-        f"{4 + SENT} that are published and {TO_ONE} + {TO_EACH - 2} S that are delivered",
+        f"a claim costs at most {TO_ONE + TO_EACH} messages that are published and {TO_ONE} + {TO_EACH} S that are "
+        "delivered",
+        f"{TO_ONE + TO_EACH - 2} that are published and {TO_ONE} + {TO_EACH - 2} S that are delivered",
         f"within {limits.FLUSH_INTERVAL_S * 1000:.0f} ms are sent together",
         f"a scheduler receives {IDLE_PER_S:.0f} messages a second",
         f"it receives {BUSY_PER_S:.0f}, and the message queue delivers {round(8 * BUSY_PER_S + 60, -2):,.0f}",
@@ -343,7 +343,7 @@ SENTENCES = {
         f"{state_pages.PAGE_ROWS} rows at a time",
     ),
     "doc/source/admin/records.rst": (
-        f"sends this {WORDS[SENT]} times",
+        f"sends this again {AGAIN_MINUTES} later",
         f"{FIRST_READ_S:.0f} seconds after the placement (with an agent: {READ_WITH_AGENT_S:.0f})",
         f"older than {WORDS[round(unfinished.OTHERS_AGE_MIN_S / 60)]} minutes",
         f"newest {unfinished.READ_MAX:,} decisions and {unfinished.READ_MAX:,} builds",
@@ -412,7 +412,7 @@ SENTENCES = {
         f"waits for no read longer than {WORDS[round(revalidator.MAX_WAIT_S)]} seconds",
         f"again after {WORDS[round(limits.VERIFY_AGAIN_S / 60)]} minutes, and of at most "
         f"{limits.ALL_COMPARISONS_PER_S:.0f} copies in order a second",
-        f"sends it {WORDS[SENT - 1]} times more",
+        f"sends it once more after {AGAIN_MINUTES}",
         f"what Placement writes in {WORDS[round(write_pace.CALL_S)]} seconds",
         f"while one has waited for {WORDS[round(write_pace.OVERLOADED_AFTER_S)]} seconds",
         f"At most {write_pace.UNWRITTEN_MAX} claims of a request",

@@ -62,6 +62,6 @@ def test_an_end_whose_scheduler_was_lost_is_recorded_by_another_one(driver: Sche
     assert of_kind(ef.RecordBuild, driver.hear(end)) == []
 
     driver.give(ev.ChannelChanged(CELL, True))
-    driver.wait(AGAIN_AFTER_S[1])
+    driver.wait(AGAIN_AFTER_S)
 
     assert len(of_kind(ef.RecordBuild, driver.hear(end))) == 1

@@ -43,8 +43,8 @@ MACHINE = {
 #: 4 servers, placed by 2 schedulers that run for 10 s beside a few hosts
 MESSAGES = Messages(10.0, {
     "sent_claim": 5, "received_claim": 5, "sent_verdict": 5, "received_verdict": 5, "sent_release": 1,
-    "received_release": 1, "sent_increment": 8, "received_increment": 16, "sent_buildresult": 16,
-    "received_buildresult": 20, "sent_heartbeat": 30, "received_heartbeat": 60, "sent_hello": 4, "received_hello": 4,
+    "received_release": 1, "sent_increment": 8, "received_increment": 16, "sent_buildresult": 8,
+    "received_buildresult": 12, "sent_heartbeat": 30, "received_heartbeat": 60, "sent_hello": 4, "received_hello": 4,
 })  # fmt: skip
 
 
@@ -243,12 +243,12 @@ def test_the_messages_of_a_request_are_shown_beside_the_formula() -> None:
     one = Round("shared x2", 456, 1, schedulers=2, measurements=[measurement()])
     # when they are shown
     rows = {row[0]: row[1:] for row in report.messages_of(Results(MACHINE, {}, [one]), 456).rows}
-    # then the end of a build is published as often as the agents' code says, and delivered to those that record it
+    # then the end of a build is published twice, and the second time delivered to both
     named = "shared x2 #1, 8 callers: "
     assert rows[f"{named}claim a request"] == ["1.25", "1", "1.25", "1"]
     assert rows[f"{named}increment a request"] == ["2", "2", "4", "4"]
-    assert rows[f"{named}buildresult a request"] == ["4", "4", "5", "5"]
-    assert rows[f"{named}all of these a request"] == ["8.75", "8", "11.8", "11"]
+    assert rows[f"{named}buildresult a request"] == ["2", "2", "3", "3"]
+    assert rows[f"{named}all of these a request"] == ["6.75", "6", "9.75", "9"]
     # and the heartbeats of 456 hosts, each every 45.6 s
     assert rows[f"{named}heartbeats a second"] == ["3", "10", "6", "20"]
     assert rows[f"{named}all others, in 10 s"] == ["4", "", "4", ""]

@@ -34,7 +34,7 @@ BURST_CALLERS = 64
 """Concurrent callers of a burst; a write without a scheduler has as many as our scheduler has writers."""
 LIMIT_S = 3600.0
 JOIN_TIMEOUT_S = 180.0
-ENDS_AGAIN_AFTER_S = (1.0, 2.0, 3.0)
+ENDS_AGAIN_AFTER_S = 3.0
 """When the simulated agents repeat the end of a build, so that a measurement has all messages that its servers cost."""
 ENDS_TIMEOUT_S = 120.0
 AGENT_COUNTS = ("claims", "accepted", "refused", "released", "built", "reads", "broadcast", "cast", "dropped")
@@ -97,12 +97,12 @@ class Plan:
     """Whether Placement has the write path of `shared_scheduler.placement_app`."""
     takes_over_after_s: float = 1.0
     """How long a simulated nova-compute needs until its tracker counts a new server; the build ends `SPAWN_S` later."""
-    ends_again_after_s: tuple[float, ...] = ENDS_AGAIN_AFTER_S
+    ends_again_after_s: float = ENDS_AGAIN_AFTER_S
 
     @property
     def builds_end_after_s(self) -> float:
         """From an answer until the end of the build was sent for the last time."""
-        return self.takes_over_after_s + SPAWN_S + self.ends_again_after_s[-1]
+        return self.takes_over_after_s + SPAWN_S + self.ends_again_after_s
 
 
 def run(world: World, plan: Plan, results: Results, progress: ProgressLine) -> None:
@@ -257,12 +257,11 @@ class Life:
             return 0.0
         began = time.monotonic()
         time.sleep(self.plan.builds_end_after_s)
-        ends = 1 + len(self.plan.ends_again_after_s)
 
         def have_ended() -> bool:
             found = sum((Counter(said) for said in ask_all(self.agents, "status")), Counter[str]())
             sent = sum(said.get("sent_buildresult", 0) for said in ask_all(self.agents, "messages"))
-            return found["building"] == 0 and sent >= ends * found["built"]
+            return found["building"] == 0 and sent >= 2 * found["built"]
 
         wait_for("builds to end", have_ended, ENDS_TIMEOUT_S)
         return time.monotonic() - began

@@ -123,7 +123,7 @@ class World:
         count: int,
         processes: int,
         builds_after_s: float,
-        ends_again_after_s: tuple[float, ...],
+        ends_again_after_s: float,
         host_keys: bool = False,
     ) -> list[Program]:
         """A number of processes that together are the agents of hosts 1 to `count`."""

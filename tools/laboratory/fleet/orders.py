@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compute_agent.ends_of_builds import AGAIN_AFTER_S
 from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S
 from shared_scheduler.transport import transport_settings as transport
 
@@ -19,7 +20,7 @@ class Orders:
     """`first` to `last`: numbers of the hosts. `builds_after_s`: build accepted servers after this time, with a
     Placement of the fleet's own; without it, `placement` is the socket of the stand-in, and builds are ordered.
     `spawn_s`: the time from nova-compute's count of a server to the end of its build. `ends_again_after_s`: when the
-    agents repeat an end, without it as real ones.
+    agents repeat an end.
     `master`: the line of the master of host keys, which the agents require then.
     """
 
@@ -31,7 +32,7 @@ class Orders:
     placement: str = ""
     builds_after_s: float | None = None
     spawn_s: float = SPAWN_S
-    ends_again_after_s: tuple[float, ...] = ()
+    ends_again_after_s: float = AGAIN_AFTER_S
     heartbeat_s: float = HEARTBEAT_INTERVAL_S
     amqp_heartbeat_s: int = transport.AMQP_HEARTBEAT_S
     master: str = ""

@@ -262,7 +262,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     orders = Orders(**json.loads(sys.argv[1]))
     transport.AMQP_HEARTBEAT_S = orders.amqp_heartbeat_s
-    ends_of_builds.AGAIN_AFTER_S = tuple(orders.ends_again_after_s) or ends_of_builds.AGAIN_AFTER_S
+    ends_of_builds.AGAIN_AFTER_S = orders.ends_again_after_s
     fleet = Fleet(orders)
     go = threading.Event()
     serve(Path(orders.control), {
