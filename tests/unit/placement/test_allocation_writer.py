@@ -758,9 +758,9 @@ def test_what_another_scheduler_may_have_answered_with_is_not_deleted_on_over_co
     assert world.client.consumer(effect.consumer).allocations == effect.allocations
 
 
-def announced(method: str, path: str, go: object) -> object:
+def announced(_: str, __: str, go: Callable[[], requests.Response]) -> requests.Response:
     """Placement with ``shared_scheduler.placement_app`` says that racing writes do not over-commit."""
-    answer = go()  # type: ignore[operator]
+    answer = go()
     answer.headers[ANNOUNCEMENT] = ANNOUNCED
     return answer
 
@@ -769,10 +769,54 @@ def test_a_write_is_not_checked_where_placement_announces_that_it_lets_nobody_ov
     world: World, allocation_writer: AllocationWriter
 ) -> None:
     node = world.provider(vcpus=8)
-    world.http.faults = [announced]  # type: ignore[list-item]
+    world.http.faults = [announced]
     world.http.calls.clear()
     assert allocation_writer.write(intent(node, serialise=True)).code is WriteCode.WRITTEN
     assert [method for method, _ in world.http.calls] == ["PUT"]
+
+
+def race_without_an_answer(world: World, provider: str, *then: Fault) -> Fault:
+    """A write that over-commits a provider is carried out, and its answer is lost; ``then`` come after it."""
+
+    def fault(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
+        racing(world, provider)(method, path, go)
+        world.http.faults = list(then)
+        raise requests.exceptions.ReadTimeout("read timed out")
+
+    return fault
+
+
+def test_a_write_is_checked_if_only_the_answer_to_its_repetition_announces_it(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given two Placements, of which one is plain, and a write through that one, which over-commits without an answer
+    node = world.provider(vcpus=8)
+    effect = intent(node, serialise=True)
+    # when the other one answers the same write, which adds nothing any more
+    world.http.faults = [race_without_an_answer(world, node, carried_out, announced)]
+    answer = allocation_writer.write(effect)
+    # then it is checked, and taken back
+    assert answer.code is WriteCode.NO_CAPACITY
+    assert world.used(node) == 7
+
+
+def test_a_write_is_checked_if_only_a_refusal_announces_it(
+    world: World, allocation_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given the same two Placements
+    node = world.provider(vcpus=8)
+    effect = intent(node, serialise=True)
+
+    def refused_late(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
+        clock.now = effect.deadline_s
+        return announced(method, path, lambda: raced(method, path, go))
+
+    # when the other one refuses the repetition, and there is no time for another one
+    world.http.faults = [race_without_an_answer(world, node, carried_out, refused_late)]
+    answer = allocation_writer.write(effect)
+    # then what stands is checked, and does not stay
+    assert answer.code is not WriteCode.WRITTEN
+    assert world.used(node) == 7
 
 
 def test_racers_that_all_take_back_try_again(world: World, allocation_writer: AllocationWriter) -> None:
@@ -828,6 +872,25 @@ def test_of_a_provider_that_is_known_only_usages_are_read(
     world.http.calls.clear()
     allocation_writer.write(intent(node, serialise=True))
     assert [path.rsplit("/", 1)[-1] for method, path in world.http.calls if method == "GET"] == ["usages"]
+
+
+def test_an_evacuation_is_not_taken_back_for_a_pool_of_which_it_takes_nothing_more(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given a server with its disk in a pool that both hosts share, which its operator has made too small since
+    pool = world.provider(inventories={"DISK_GB": {"total": 100}})
+    source, target, server = world.provider(), world.provider(), str(uuid.uuid4())
+    world.take(server, {source: {"VCPU": 1}, pool: {"DISK_GB": 80}})
+    world.set(pool, "inventories", {"DISK_GB": {"total": 50, "max_unit": 100}})
+
+    # when it is evacuated, which Placement permits, because the pool has to give nothing more
+    wanted = {target: {"VCPU": 1}, pool: {"DISK_GB": 80}}
+    effect = intent(target, consumer=server, policy=ConsumerPolicy.MERGE, serialise=True, allocations=wanted)
+    answer = allocation_writer.write(effect)
+
+    # then it stays
+    assert answer.code is WriteCode.WRITTEN
+    assert world.client.consumer(server).allocations == {source: {"VCPU": 1}, **wanted}
 
 
 def test_a_provider_that_has_grown_is_not_taken_for_overfull(world: World, allocation_writer: AllocationWriter) -> None:

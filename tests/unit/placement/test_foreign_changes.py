@@ -20,6 +20,7 @@ from shared_scheduler.core.events import AllocationWritten, WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.foreign_changes import ForeignChanges
+from shared_scheduler.protocol.messages import Consumer
 from tests.unit.placement.real_placement import Fault, World, carried_out, lost_reply, raced
 from tests.unit.placement.test_allocation_writer import evacuated, intent, undo
 from tests.unit.placement.test_known_generation import known
@@ -133,12 +134,14 @@ def test_a_change_before_a_delete_that_is_sent_again_is_recorded_once(
     assert (change["generation_before"], change["generation_after"]) == (2, 3)
 
 
+@pytest.mark.parametrize("built_here", [False, True])
 def test_an_evacuation_that_is_repeated_after_an_overcommit_is_no_foreign_change(
-    world: World, allocation_writer: AllocationWriter
+    world: World, allocation_writer: AllocationWriter, built_here: bool
 ) -> None:
     # given a node that racing writes have over-committed, when a server is evacuated to it that no agent has judged
-    _, target, effect = evacuated(world)
-    evacuation, racing = replace(known(world, effect), serialise=True), str(uuid.uuid4())
+    source, target, effect = evacuated(world)
+    left = Consumer({source: {"VCPU": 1}}, generation=1) if built_here else None
+    evacuation, racing = replace(known(world, effect), serialise=True, left=left), str(uuid.uuid4())
     world.take(racing, {target: {"VCPU": 8}})
 
     def overcommit(_: str, __: str, go: Callable[[], requests.Response]) -> requests.Response:
