@@ -13,9 +13,10 @@
                                   '  write again after a wait, until the deadline
                                        -> provider_conflict | consumer_conflict | unreachable | not_served
 
-A write that no agent has judged is read back, unless Placement's answer announces that racing writes do not over-commit
-(``connection.ANNOUNCEMENT``).  One that has replaced the same allocations of another scheduler is not: it adds nothing,
-and that scheduler, which has read its own write back, may have answered with them.
+A write that no agent has judged is read back, unless all its calls were answered, the last one by a Placement which
+announces that racing writes do not over-commit (``connection.ANNOUNCEMENT``).  One that has replaced the same
+allocations of another scheduler is not: it adds nothing, and that scheduler, which has read its own write back, may
+have answered with them.
 
 A write that was given up although it may have been carried out is kept as a write in doubt.  While it may still be
 carried out, the record of its consumer is not removed (``late_writes`` says why).
@@ -328,7 +329,7 @@ class AllocationWriter:
     def _take_back_overcommit(self, course: _Sent, answer: AllocationWritten) -> tuple[AllocationWritten, bool]:
         """Delete a write that no agent has judged if it over-commits a provider; whether it was deleted."""
         try:
-            found = self._find_overcommit(course.effect)
+            found = self._find_overcommit(course)
         except PlacementError as error:
             LOG.warning("claim %s is written, the check for over-commit failed: %s",
                         answer.claim_id, error)  # fmt: skip
@@ -340,17 +341,17 @@ class AllocationWriter:
         code, detail = overcommit_rules.taken_back(found, deleted)
         return replace(answer, code=code, detail=detail), deleted.gone
 
-    def _find_overcommit(self, effect: WriteAllocation) -> Overfull | None:
+    def _find_overcommit(self, course: _Sent) -> Overfull | None:
         """The provider that is overfull after a write, if any; a read without an answer is repeated.
 
         :raises PlacementError: when it could not be read until the deadline, or until the service stops
         """
         while True:
             try:
-                return self._overcommit_check.check(effect.allocations)
+                return self._overcommit_check.check(course.part)
             except UnreachableError as error:
-                LOG.debug("claim %s: checking for over-commit: %s", effect.claim_id, error)
-                in_time = overcommit_rules.may_check_again(effect, self._clock())
+                LOG.debug("claim %s: checking for over-commit: %s", course.effect.claim_id, error)
+                in_time = overcommit_rules.may_check_again(course.effect, self._clock())
                 if not in_time or self._pause(overcommit_rules.CHECK_AGAIN_S):
                     raise
 

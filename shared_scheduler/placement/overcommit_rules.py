@@ -15,6 +15,9 @@
 
 The read is repeated because a write that nobody checks may be too much for as long as its server lives.
 
+Read are the providers of which it has taken something: a merge takes nothing more of a pool that it has found, which
+may be overfull for other reasons.
+
 All writers of a race see the over-commit, so without further tries none of them would get the last unit.  A write is
 not sent again after its deadline, on which an agent relies.
 """
@@ -62,11 +65,15 @@ def overfull(
 
 
 def needs_check(course: WriteCourse, code: WriteCode, guarded: bool) -> bool:
-    """Whether the usage is read after a write that ends so.  ``guarded``: Placement lets no racing writes over-commit.
+    """Whether the usage is read after a write that ends so.
+
+    ``guarded``: the last answer announces that racing writes do not over-commit.  A call without an answer may have
+    reached another Placement, which is plain, and what stands may be its work.
 
     A write that has replaced the same allocations of another scheduler adds nothing, and that scheduler may have
     answered with them."""
-    return code is WriteCode.WRITTEN and course.effect.serialise and not (guarded or course.adds_nothing)
+    is_guarded = guarded and not course.unsure
+    return code is WriteCode.WRITTEN and course.effect.serialise and not (is_guarded or course.adds_nothing)
 
 
 def may_check_again(effect: WriteAllocation, now: float) -> bool:
@@ -104,5 +111,5 @@ def may_try_again(tries: int) -> bool:
 
 
 def next_try(effect: WriteAllocation) -> WriteAllocation:
-    """A write that was taken back: its own two writes have changed the generation that the table knows."""
-    return replace(effect, standing=None)
+    """A write that was taken back: its own two writes have changed the generation that is known from before."""
+    return replace(effect, standing=None, left=None)

@@ -52,7 +52,7 @@ class UnjudgedWrites:
 
     def _read(self, lone: LoneWrite) -> None:
         """Read the usage of its providers."""
-        takes_s = len(lone.effect.allocations) * (self._delay_s() + self._placement.takes_s(1))
+        takes_s = len(lone.course.part) * (self._delay_s() + self._placement.takes_s(1))
         self._agenda.work(takes_s, self._run, lambda: self._check(lone))
 
     def _check(self, lone: LoneWrite) -> None:
@@ -76,7 +76,7 @@ class UnjudgedWrites:
 
     def _overfull(self, lone: LoneWrite) -> Overfull | None:
         """The first provider that is over-committed, except those that have gone."""
-        for provider, asked in lone.effect.allocations.items():
+        for provider, asked in lone.course.part.items():
             if provider not in self._placement.providers:
                 continue
             capacities = self._placement.capacities(provider)
