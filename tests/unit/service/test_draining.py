@@ -121,6 +121,24 @@ def test_a_delete_that_does_not_end_is_waited_for_as_long_as_there_is_time(begun
     assert len(bench.driver.core.claims) == 1
 
 
+def test_what_may_be_left_is_named_once_and_before_a_writer_that_may_not_end(
+    begun: list[Bench], caplog: pytest.LogCaptureFixture
+) -> None:
+    # given a Placement that hangs, so that the process ends before its writer does
+    now = iter(range(1000, 1_000_000))
+    begun.append(bench := Bench(Deleter(), lambda: float(next(now))))
+    bench.written()
+
+    # when the time for deletes is over
+    bench.engine.drain(30.0)
+
+    # then an operator can find what may be left, whether the writer ends or not
+    left = "Allocations may be left of servers server-1"
+    assert caplog.messages.count(left) == 1
+    bench.engine.stop()
+    assert caplog.messages.count(left) == 1
+
+
 def test_an_end_that_leaves_nothing_names_no_server(begun: list[Bench], caplog: pytest.LogCaptureFixture) -> None:
     begun.append(bench := Bench(Deleter(True)))
     bench.written()
