@@ -104,6 +104,7 @@ class Engine:
         self._alarm_at_s: float | None = None
         self._wakes_s = float("-inf")  # until when the timer sleeps; in the past while it does not
         self._stopped = threading.Event()
+        self._told_left: set[str] = set()  # servers
         self._timer = threading.Thread(target=self._ring, name="engine-timer", daemon=True)
 
     # -- life cycle
@@ -135,16 +136,17 @@ class Engine:
     def drain(self, timeout_s: float) -> bool:
         """Refuse new requests, and wait for those in flight, and for the deletes of what failed ones have written.
 
-        Deletes that are due after ``timeout_s`` are not waited for.  Returns whether all requests have ended.
+        Deletes that are due after ``timeout_s`` are not waited for.  Servers of which something may be left are named
+        at the end, because the time of the process may be over before ``stop`` returns.  Returns whether all requests
+        have ended.
         """
         until_s = self.clock() + timeout_s
         self.handle(ev.Draining())
-        waiting = list(self._waiting.values())
-        if futures.wait(waiting, timeout_s).not_done:
-            return False
-        while self.inspect(lambda core: core.claims.ending_by(until_s)) and self.clock() < until_s:
+        ended = not futures.wait(list(self._waiting.values()), timeout_s).not_done
+        while ended and self.inspect(lambda core: core.claims.ending_by(until_s)) and self.clock() < until_s:
             self._stopped.wait(DRAIN_POLL_S)
-        return True
+        self._tell_what_is_left()
+        return ended
 
     def stop(self) -> None:
         """Stop everything; requests that still wait end with an error.  Idempotent."""
@@ -165,8 +167,10 @@ class Engine:
             self._timer.join()
 
     def _tell_what_is_left(self) -> None:
+        """Name the servers of which allocations may be left, each once."""
         claims = self.inspect(lambda core: list(core.claims.open()))
-        servers = sorted({claim.intent.consumer for claim in claims if claim.writing_s is not None})
+        servers = sorted({claim.intent.consumer for claim in claims if claim.writing_s is not None} - self._told_left)
+        self._told_left.update(servers)
         if servers:
             more = f" and {len(servers) - LEFT_TOLD_MAX} others" if len(servers) > LEFT_TOLD_MAX else ""
             LOG.warning("Allocations may be left of servers %s%s", ", ".join(servers[:LEFT_TOLD_MAX]), more)
