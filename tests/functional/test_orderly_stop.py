@@ -25,6 +25,8 @@ from tools.laboratory.cloud.rabbitmq import PrivateRabbit
 
 TOPIC = "scheduler"
 LATE_CALLS = 5
+#: time for a stop
+SHORT_S = 2.0
 
 
 class Endpoint:
@@ -48,6 +50,9 @@ class Endpoint:
 class Manager:
     """The methods of Nova's manager that LosslessStop calls."""
 
+    def __init__(self) -> None:
+        self.cleaned = threading.Event()
+
     def set_shutdown_in_progress(self) -> None:
         """Nothing of Nova's is running here."""
 
@@ -59,6 +64,7 @@ class Manager:
 
     def cleanup_host(self) -> None:
         """Nothing to clean."""
+        self.cleaned.set()
 
 
 class Server:
@@ -138,6 +144,29 @@ def test_calls_that_come_while_the_last_request_is_served_go_to_the_other_schedu
     LosslessStop(second, PATIENCE_S).stop()
     for each in (first, second, callers):
         each.transport.cleanup()
+
+
+def test_a_stop_waits_for_an_answer_that_cannot_be_sent_no_longer_than_it_may(conf: cfg.ConfigOpts) -> None:
+    # given a scheduler that cannot answer a request, because the broker went away
+    with PrivateRabbit() as rabbit:
+        only, callers = Server(conf, rabbit.url, "only"), Callers(conf, rabbit.url)
+        lossless = LosslessStop(only, SHORT_S)
+        lossless.start()
+        asked = callers.call(7)
+        assert only.endpoint.asked.wait(PATIENCE_S)
+        rabbit.end_broker()
+        only.endpoint.may_answer.set()
+
+        # when it stops, then its claims and threads are ended nevertheless
+        stopping = in_background(lossless.stop)
+        assert only.manager.cleaned.wait(PATIENCE_S)
+
+        # and the answer is sent if the broker comes back before the process ends
+        rabbit.start_broker()
+        assert asked.result(PATIENCE_S) == 7
+        stopping.join(PATIENCE_S)
+        for each in (only, callers):
+            each.transport.cleanup()
 
 
 def test_casts_of_computes_do_not_fail_while_the_only_scheduler_changes_its_mode(
