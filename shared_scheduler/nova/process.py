@@ -211,7 +211,7 @@ class LosslessStop:
     They are acknowledged, so no other scheduler would serve them.  Therefore the gate closes first: the broker is asked
     to send no more, and the RPC server stops after every request that it has taken.  Then the manager waits for the
     deletes of what failed requests have written, and stops.  Both waits are parts of ``drain_timeout_s``, the time of
-    the whole process.
+    the whole process.  The first one ends with the second one, because without a broker no answer is sent.
     """
 
     def __init__(self, server: Any, drain_timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -230,7 +230,7 @@ class LosslessStop:
         self._server.manager.stop_within(self._drain_timeout_s * REQUESTS_PART)
         if self._server.rpcserver is not None:  # None: stopped while it was starting
             self._server.rpcserver.stop()
-            self._server.rpcserver.wait()
+            self._server.rpcserver.wait(max(0.0, deletes_until_s - self._clock()))
         self._server.manager.drain(max(0.0, deletes_until_s - self._clock()))
         self._server.manager.cleanup_host()
         self._server.stop()

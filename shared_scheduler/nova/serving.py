@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -79,10 +80,13 @@ class Gate:
             self._end(self._server)
         self._is_open = self._listens = False
 
-    def wait(self) -> None:
-        """Return when every request that was taken is answered."""
+    def wait(self, timeout_s: float = float("inf")) -> None:
+        """Return when every request that was taken is answered, or after this time: while the broker is away, no answer
+        can be sent."""
+        until_s = time.monotonic() + timeout_s
         while self._closing:
-            self._closing.popleft().join()
+            left_s = max(0.0, until_s - time.monotonic())
+            self._closing.popleft().join(min(left_s, threading.TIMEOUT_MAX))
 
     def _replace(self) -> None:
         """Start a server, and then end the one before, if it has not ended."""
