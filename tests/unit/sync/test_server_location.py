@@ -140,9 +140,13 @@ def test_a_deleted_compute_node_is_no_location(site: Site) -> None:
     assert site.found() == UNDER_WAY
 
 
-@pytest.mark.parametrize("cell", [None, "cell0"])
-def test_a_server_without_a_cell_has_no_owner(site: Site, cell: str | None) -> None:
-    assert site.sut.locate(site.nova.map_server(cell)) == NO_OWNER
+def test_a_server_without_a_cell_has_no_owner(site: Site) -> None:
+    assert site.sut.locate(site.nova.map_server(None)) == NO_OWNER
+
+
+def test_a_server_in_cell_0_never_gets_a_host_and_counts_as_deleted(site: Site) -> None:
+    # whoever deletes its allocations, as the schedulers do, removes nothing from a server that runs
+    assert site.sut.locate(site.nova.map_server("cell0")) == DELETED
 
 
 def test_an_unknown_server_has_no_owner(site: Site) -> None:
