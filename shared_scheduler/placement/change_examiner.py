@@ -5,7 +5,7 @@
 Nova's databases                           the change             kind
 =========================================  =====================  ====================================================
 cannot be read                             any                    unexamined
-the server is deleted                      any                    deleted
+the server is deleted, or in cell 0        any                    deleted
 an operation of it is under way            any                    operation; *changed* if the migration has got others
 it has no operation, and is elsewhere      any                    operation
 it is there, or waits for its build        something stands       changed, or rewritten

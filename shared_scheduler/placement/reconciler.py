@@ -45,7 +45,8 @@ class ServerLocation:
     """``node``: the compute node of a server without an operation; None: it has none.
 
     ``move``: the type of the migration that is being scheduled, as Nova's record has it; empty: none.  ``migration``:
-    its uuid, which has the server's previous allocations.  ``deleted``: Nova has deleted the server.
+    its uuid, which has the server's previous allocations.  ``deleted``: Nova has deleted the server, or has given its
+    build up: it is in cell 0.
     """
 
     activity: ServerActivity

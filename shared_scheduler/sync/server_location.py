@@ -37,7 +37,7 @@ class Locator:
         try:
             uuid, deleted = self._reads.read(self._api, lambda: self._api.mapping_of(server))
             if uuid is None or uuid == CELL0:
-                return ServerLocation(ServerActivity.NO_OWNER, deleted=deleted)
+                return ServerLocation(ServerActivity.NO_OWNER, deleted=deleted or uuid == CELL0)
             return location_of(self._reads.read(f"the database of cell {uuid}", lambda: self._read(uuid, server)))
         except DatabaseError as error:
             LOG.warning("Cannot read the host of server %s: %s", server, error)
