@@ -92,6 +92,13 @@ def test_a_change_before_the_first_report_of_our_write() -> None:
     assert change.after == {**taken(NODE), **PORT}
 
 
+def test_after_a_change_only_a_part_is_known() -> None:
+    story = Story()
+    [first] = story.publish(replace(BUILT, generation=2))
+    [second] = story.publish(BARE)
+    assert (first.whole, second.whole) == (True, False)
+
+
 def test_each_change_is_told_once() -> None:
     story = Story()
     story.publish(replace(BUILT, generation=2))
@@ -246,6 +253,8 @@ def test_while_a_write_of_ours_is_under_way_reports_may_show_it_already() -> Non
     # and one that follows is
     [change] = story.publish(Consumer(taken(OTHER), True, generation=3), OTHER)
     assert (change.node, change.generation_before) == (OTHER, 2)
+    # and it may be the source, which removes the part that no report of this node shows
+    assert (change.before, change.elsewhere, change.whole) == (taken(OTHER), taken(NODE), True)
 
 
 def test_what_was_missed_during_a_write_that_failed_is_found_after_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -48,9 +49,9 @@ class Story:
             raise self.found
         return self.found
 
-    def tell(self, after: Allocations | None = None, generation: int | None = None) -> None:
+    def tell(self, after: Allocations | None = None, generation: int | None = None, **more: Any) -> None:
         self.examiner.found(ExamineChange(
-            self.server, self.node, "cmp1", self.before, 1, after or {}, generation, SeenBy.REPORT, cause="test"
+            self.server, self.node, "cmp1", self.before, 1, after or {}, generation, SeenBy.REPORT, cause="test", **more
         ))  # fmt: skip
 
     def kinds(self) -> list[ChangeKind]:
@@ -114,6 +115,38 @@ def test_what_a_conductor_has_given_to_the_migration_is_all_that_was_written(sto
     story.found = replace(UNDER_WAY, migration=migration)
     story.tell()
     assert story.kinds() == [ChangeKind.OPERATION]
+
+
+def test_what_a_conductor_takes_is_not_told_again_if_only_a_part_of_it_was_known(story: Story) -> None:
+    # given a server of which a report has told another generation: a port was added in another tree
+    migration = str(uuid.uuid4())
+    story.world.take(migration, {**story.before, story.world.provider(): {"VCPU": 1}})
+    story.found = replace(UNDER_WAY, migration=migration)
+    # when it begins to move
+    story.tell(whole=False)
+    # then the port was told already
+    assert story.kinds() == [ChangeKind.OPERATION]
+
+
+def test_the_source_of_an_evacuation_returns_and_removes_its_part(story: Story) -> None:
+    # given a server that this scheduler has evacuated to the node of the report
+    source = {story.world.provider(): {"VCPU": 1}}
+    story.world.take(story.server, story.before)
+    # when only the allocations of the node are left, in a later generation
+    story.tell(story.before, 3, elsewhere=source)
+    # then Nova has done this, and it does not count
+    assert story.kinds() == [ChangeKind.OPERATION]
+    assert (story.recorded[0].before, story.recorded[0].after) == ({**story.before, **source}, story.before)
+    assert story.changes.report()["count"] == 0
+
+
+@pytest.mark.parametrize(("added", "kind"), [(0, ChangeKind.REWRITTEN), (1, ChangeKind.CHANGED)])
+def test_an_evacuated_server_that_others_change(story: Story, added: int, kind: ChangeKind) -> None:
+    source = {story.world.provider(): {"VCPU": 1}}
+    others = {story.world.provider(): {"VCPU": 1} for _ in range(added)}
+    story.world.take(story.server, {**story.before, **source, **others})
+    story.tell(story.before, 3, elsewhere=source)
+    assert story.kinds() == [kind]
 
 
 def test_what_nova_does_is_listed_and_does_not_count(story: Story) -> None:
