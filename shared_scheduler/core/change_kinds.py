@@ -20,7 +20,7 @@ class ChangeKind(StrEnum):
     REMOVED = "removed"  # all allocations, of a server that Nova neither deletes nor moves
     CHANGED = "changed"  # other amounts or providers
     REWRITTEN = "rewritten"  # the same amounts, with another generation
-    OPERATION = "operation"  # Nova moves the server, or has moved it
+    OPERATION = "operation"  # Nova moves the server, or has moved it, or its evacuation has left its source
     DELETED = "deleted"  # Nova has deleted the server
     UNEXAMINED = "unexamined"  # Nova or Placement did not answer, or too many changes were found at once
 
@@ -34,3 +34,11 @@ def kind_by_amounts(before: Allocations, after: Allocations) -> ChangeKind:
     if not after:
         return ChangeKind.REMOVED
     return ChangeKind.REWRITTEN if same_allocations(before, after) else ChangeKind.CHANGED
+
+
+def kind_in_all_trees(here: Allocations, elsewhere: Allocations, standing: Allocations) -> ChangeKind:
+    """The kind of a change that a node shows of an evacuated server, which had a part ``elsewhere``: the nova-compute
+    of its source removes this when it starts."""
+    if same_allocations(standing, here):
+        return ChangeKind.OPERATION
+    return kind_by_amounts({**here, **elsewhere}, standing)

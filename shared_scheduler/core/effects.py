@@ -224,8 +224,8 @@ class ExamineChange(Caused):
     """Find out from Nova and Placement what a change means that another writer has made, and record it.
 
     ``before`` and ``generation_before`` are what the last write of this scheduler left of the consumer, or what was
-    seen of it since; of a report, only the part in the tree of its ``node``.  A generation of None: the consumer has no
-    allocations."""
+    seen of it since; of a report, only the part in the tree of its ``node``; ``elsewhere`` is the other part.
+    ``whole``: nobody else has written it before.  A generation of None: the consumer has no allocations."""
 
     consumer: str
     node: str
@@ -235,6 +235,8 @@ class ExamineChange(Caused):
     after: Allocations
     generation_after: int | None
     seen_by: SeenBy
+    elsewhere: Allocations = field(default_factory=dict)
+    whole: bool = True
 
 
 class NodeChange(StrEnum):

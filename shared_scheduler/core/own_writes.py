@@ -252,11 +252,10 @@ class OwnWrites:
         before, elsewhere = left.allocations, self._elsewhere(left) if after else {}
         here = {name: amounts for name, amounts in before.items() if name not in elsewhere}
         host = "" if row is None else row.host
-        step.emit(
-            ExamineChange(
-                consumer, left.node, host, here, left.generation or None, after, generation, seen_by, cause=step.cause
-            )
-        )
+        step.emit(ExamineChange(
+            consumer, left.node, host, here, left.generation or None, after, generation, seen_by, elsewhere, left.whole,
+            cause=step.cause,
+        ))  # fmt: skip
 
     def _elsewhere(self, left: _Left) -> dict[str, dict[str, int]]:
         """The part that no report of its node shows."""

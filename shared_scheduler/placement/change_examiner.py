@@ -8,7 +8,8 @@ cannot be read                             any                    unexamined
 the server is deleted, or in cell 0        any                    deleted
 an operation of it is under way            any                    operation; *changed* if the migration has got others
 it has no operation, and is elsewhere      any                    operation
-it is there, or waits for its build        something stands       changed, or rewritten
+it is there, or waits for its build        something stands       changed, or rewritten; *operation* if only the part
+                                                                  of another node is gone, as after an evacuation
 it is there, or waits for its build        nothing stands, twice  removed
 =========================================  =====================  ====================================================
 
@@ -22,16 +23,17 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from shared_scheduler.core.change_kinds import CONFIRMED_AFTER_S, ChangeKind, kind_by_amounts
+from shared_scheduler.core.change_kinds import CONFIRMED_AFTER_S, ChangeKind, kind_by_amounts, kind_in_all_trees
 from shared_scheduler.core.effects import ExamineChange, SeenBy
 from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import PlacementError
-from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations, contains
 from shared_scheduler.placement.foreign_changes import ForeignChange, ForeignChanges
 from shared_scheduler.placement.reconciler import Locate, ServerActivity, ServerLocation
+from shared_scheduler.protocol.messages import Allocations
 
 LOG = logging.getLogger(__name__)
 
@@ -43,8 +45,12 @@ EXAMINED_AT_ONCE, PATIENCE_S = 20, 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
+    """``elsewhere`` and ``whole``: see ``ExamineChange``."""
+
     change: ForeignChange
     due_s: float
+    elsewhere: Allocations = field(default_factory=dict)
+    whole: bool = True
     is_second_look: bool = False
 
 
@@ -88,20 +94,20 @@ class ChangeExaminer:
         self._add(ForeignChange(
             effect.consumer, effect.before, effect.generation_before, effect.after, effect.generation_after,
             effect.seen_by, self._wall_clock(), ChangeKind.UNEXAMINED, effect.host,
-        ))  # fmt: skip
+        ), effect.elsewhere, effect.whole)  # fmt: skip
 
     def removed(self, consumer: str, before: ConsumerAllocations) -> None:
         """A delete has found nothing of what this scheduler wrote."""
         self._add(ForeignChange(
             consumer, before.allocations, before.generation, {}, None, SeenBy.DELETE, self._wall_clock(),
             ChangeKind.UNEXAMINED,
-        ))  # fmt: skip
+        ), {}, True)  # fmt: skip
 
-    def _add(self, change: ForeignChange) -> None:
+    def _add(self, change: ForeignChange, elsewhere: Allocations, whole: bool) -> None:
         with self._lock:
             has_room = len(self._waiting) < MAX_WAITING
             if has_room:
-                self._waiting.append(_Waiting(change, self._clock()))
+                self._waiting.append(_Waiting(change, self._clock(), elsewhere, whole))
         if not has_room:
             self._changes.keep(change)
 
@@ -147,7 +153,9 @@ class ChangeExaminer:
         if kind is ChangeKind.REMOVED:
             self._look_again(waiting)
         elif kind is ChangeKind.OPERATION and not change.after and found.migration:
-            self._changes.keep(self._taken_over(change, found.migration))
+            self._changes.keep(self._taken_over(change, found.migration, waiting.whole))
+        elif kind is ChangeKind.REWRITTEN and waiting.elsewhere:
+            self._changes.keep(self._in_all_trees(change, waiting.elsewhere))
         else:
             self._changes.keep(replace(change, kind=kind))
 
@@ -161,11 +169,21 @@ class ChangeExaminer:
             self._changes.keep(replace(change, kind=ChangeKind.REMOVED))
         else:
             with self._lock:
-                self._waiting.append(_Waiting(change, self._clock() + CONFIRMED_AFTER_S, True))
+                self._waiting.append(replace(waiting, due_s=self._clock() + CONFIRMED_AFTER_S, is_second_look=True))
 
-    def _taken_over(self, change: ForeignChange, migration: str) -> ForeignChange:
-        """What nova-conductor has given to the migration shows what somebody has changed before."""
-        taken = self._client.consumer(migration).allocations
-        if not taken or same_allocations(taken, change.before):
+    def _in_all_trees(self, change: ForeignChange, elsewhere: Allocations) -> ForeignChange:
+        """What Placement has of a server of which the report shows a part."""
+        standing, before = self._client.consumer(change.consumer), {**change.before, **elsewhere}
+        if not standing.allocations:
+            return replace(change, kind=ChangeKind.REWRITTEN)
+        kind = kind_in_all_trees(change.before, elsewhere, standing.allocations)
+        after, generation = standing.allocations, standing.generation
+        return replace(change, before=before, after=after, generation_after=generation, kind=kind)
+
+    def _taken_over(self, change: ForeignChange, migration: str, whole: bool) -> ForeignChange:
+        """What nova-conductor has given to the migration shows what somebody has changed before.  If only a part is
+        known, a change was told before, and what is beside that part is no other one."""
+        taken, is_known = self._client.consumer(migration).allocations, same_allocations if whole else contains
+        if not taken or is_known(taken, change.before):
             return replace(change, kind=ChangeKind.OPERATION)
         return replace(change, after=taken, kind=ChangeKind.CHANGED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shared_scheduler.core.change_kinds import CONFIRMED_AFTER_S, ChangeKind, kind_by_amounts
+from shared_scheduler.core.change_kinds import CONFIRMED_AFTER_S, ChangeKind, kind_by_amounts, kind_in_all_trees
 from shared_scheduler.core.effects import ExamineChange
 from shared_scheduler.sim.workload import Server, ServerState
 
@@ -43,4 +43,7 @@ class FoundChanges:
         if server.state in (ServerState.BUILDING, ServerState.MOVES) or is_elsewhere:
             return ChangeKind.OPERATION
         stands = self._world.placement.consumers.get(effect.consumer, {})
-        return kind_by_amounts(effect.before, effect.after or stands)
+        kind = kind_by_amounts(effect.before, effect.after or stands)
+        if kind is ChangeKind.REWRITTEN and effect.elsewhere and stands:
+            return kind_in_all_trees(effect.before, effect.elsewhere, stands)
+        return kind
