@@ -96,7 +96,7 @@ class Deletes:
             generation = self._placement.standing(consumer).generation
             self._placement.end_write(self._placement.begin_write(consumer, rest, generation, self._name))
         else:
-            self._placement.delete(consumer)
+            self._placement.delete(consumer, self._name)
         self._trace.note("placement", f"deleted {claim_id} {consumer}")
 
 

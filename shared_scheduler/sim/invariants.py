@@ -53,6 +53,8 @@ WHILE_IT_RUNS = {
     "node takes.",
     "no_lost_records": "Every allocation has the record of its consumer.",
     "nothing_left_behind": "A request that failed has deleted what it wrote.",
+    "only_of_others": "No scheduler tells more changes of a server by others than others have made since its first "
+    "write of the server, and none counts as a removal unless somebody has removed all of a server that lives.",
     "well_again": "Ten seconds after Placement is well again, no request fails because of Placement.",
 }
 
@@ -65,6 +67,8 @@ AT_REST = {
     "few_snapshots": "After the faults end, a node sends a bounded number of snapshots.",
     "quiet": "At rest, no snapshots are requested, and only heartbeats and Hellos are sent.",
     "no_request_left": "At rest, no request and no claim is under way or unanswered.",
+    "change_told": "At rest, each change of the allocations of a server that stays is told once, by the scheduler that "
+    "has placed it, and each removal counts as one.",
     "never_refused": "At rest, no agent and no Placement refuses a request that arrives alone.",
 }
 

@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ from shared_scheduler.sim.selections import ENABLED, is_disabled, is_selected
 #: meanwhile.
 PROXY_TIMEOUT_S = 30.0
 _NOTHING: Allocations = {}
+#: the writer of all that has no other name
+NOVA = "nova"
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +69,27 @@ def _ignore_stored(_consumer: str, _grown: AbstractSet[str], _write: Write | Non
     """Nobody is interested."""
 
 
+class Writers:
+    """Who has written a consumer, and how often; a removal is a write too."""
+
+    def __init__(self) -> None:
+        self.last = ""
+        self._counts: Counter[str] = Counter()
+        self._before: dict[str, int] = {}
+
+    def wrote(self, writer: str) -> None:
+        """A write is carried out."""
+        self._before.setdefault(writer, self._counts.total())
+        self._counts[writer] += 1
+        self.last = writer
+
+    def others(self, writer: str) -> int:
+        """How often others have written since the first write of this one; 0 if it has written nothing."""
+        if writer not in self._before:
+            return 0
+        return self._counts.total() - self._counts[writer] - self._before[writer]
+
+
 @dataclass(slots=True)
 class SimPlacement:
     """Providers and allocations; each node is a tree that consists of its root only.
@@ -94,6 +118,8 @@ class SimPlacement:
     records: dict[str, ConsumerRecord] = field(default_factory=dict)
     #: how many writes were carried out
     commits: int = 0
+    #: consumer -> who has written it
+    writers: defaultdict[str, Writers] = field(default_factory=lambda: defaultdict(Writers))
     _on: dict[str, dict[str, Allocations]] = field(default_factory=dict)
     _used: dict[str, dict[str, int]] = field(default_factory=dict)
 
@@ -206,6 +232,7 @@ class SimPlacement:
     ) -> None:
         self.consumers[consumer] = allocations
         self.commits += 1
+        self.writers[consumer].wrote(NOVA if write is None else write.writer or NOVA)
         self.records.setdefault(consumer, ConsumerRecord(0)).generation += 1
         for node, amounts in allocations.items():
             self._on[node][consumer] = {node: amounts}
@@ -219,9 +246,10 @@ class SimPlacement:
         add_amounts(self._used, held, -1)
         return held
 
-    def delete(self, consumer: str) -> None:
+    def delete(self, consumer: str, writer: str = NOVA) -> None:
         """Delete all allocations of a consumer, and with the last one its record."""
         if consumer in self.consumers and self.records.pop(consumer, None) is not None:
+            self.writers[consumer].wrote(writer)
             self._remove(consumer)
 
     def begin_move(self, consumer: str, migration: str, node: str) -> bool:

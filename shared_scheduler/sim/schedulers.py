@@ -65,7 +65,7 @@ class SchedulerListener(Protocol):
     def taken_back(self, scheduler: SimScheduler, consumer: str, allocations: Allocations) -> None:
         """The scheduler is about to delete these allocations of the consumer."""
 
-    def change_found(self, effect: ef.ExamineChange) -> None:
+    def change_found(self, scheduler: SimScheduler, effect: ef.ExamineChange) -> None:
         """The scheduler asks Nova and Placement what a foreign change was."""
 
     def members_of(self, group: str) -> dict[str, bool]:
@@ -320,7 +320,7 @@ class SimScheduler:
 
     def change_found(self, effect: ef.ExamineChange) -> None:
         """See ``WritersListener``."""
-        self._agenda.after(self._placement_delay_s(), self._listener.change_found, effect)
+        self._agenda.after(self._placement_delay_s(), self._listener.change_found, self, effect)
 
     def taken_back(self, consumer: str, allocations: Allocations) -> None:
         """See ``WritersListener``."""

@@ -125,7 +125,7 @@ class World:
         self.ports = AttachedPorts(self)
         self.scheduled_moves = ScheduledMoves(self)
         self.evacuations = Evacuations(self)
-        self._found_changes = FoundChanges(self)
+        self.found_changes = FoundChanges(self)
         #: nodes whose newest version some scheduler did not have when the faults ended
         self.behind_at_healing = 0
         self._stopwatch = stopwatch
@@ -317,9 +317,9 @@ class World:
         """A scheduler deletes an allocation that it wrote."""
         self.checkers.taken_back(scheduler, self.owners()[consumer], allocations)
 
-    def change_found(self, effect: ef.ExamineChange) -> None:
+    def change_found(self, scheduler: SimScheduler, effect: ef.ExamineChange) -> None:
         """A scheduler asks what a foreign change was."""
-        self._found_changes.examine(effect)
+        self.found_changes.told(scheduler.name, effect)
 
     def members_of(self, group: str) -> dict[str, bool]:
         """The members of a server group or label, as Nova's API database has them now."""

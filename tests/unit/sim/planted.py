@@ -29,12 +29,14 @@ from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import AllocationWritten, Event, GroupAnswered, RequestArrived
 from shared_scheduler.core.group_check import GroupCheck
 from shared_scheduler.core.nodes import Nodes
+from shared_scheduler.core.own_writes import OwnWrites
 from shared_scheduler.core.planner import Planner
 from shared_scheduler.core.recheck import Recheck
 from shared_scheduler.core.request_state import InstancePlacement, RequestState
 from shared_scheduler.core.requests import Requests
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.spread_check import SpreadCheck
+from shared_scheduler.core.step import Step
 from shared_scheduler.core.write_pace import WritePace
 from shared_scheduler.decision import filtering, pick
 from shared_scheduler.decision.outcome import Decision
@@ -45,7 +47,7 @@ from shared_scheduler.placement.in_doubt_writes import WriteAttempt
 from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
 from shared_scheduler.placement.write_course import WriteCourse
 from shared_scheduler.protocol import limits
-from shared_scheduler.protocol.messages import Claim, GroupPolicy, Increment, Reason, RefusalCode, Verdict
+from shared_scheduler.protocol.messages import Allocations, Claim, GroupPolicy, Increment, Reason, RefusalCode, Verdict
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow
 from shared_scheduler.sim.clock import LocalClock
@@ -746,6 +748,39 @@ def take_back_more_than_was_added(patch: pytest.MonkeyPatch) -> None:
 
     real = Claims._note_what_stands
     patch.setattr(Claims, "_note_what_stands", staticmethod(note_what_stands))
+
+
+# -- changes by others
+
+
+@bug("only_of_others")
+def take_our_own_write_for_that_of_others(patch: pytest.MonkeyPatch) -> None:
+    """The first report of what a scheduler has written counts as a change (before d551679)."""
+
+    def compare_with(self: OwnWrites, step: Step, consumer: str, left: Any, held: Allocations, generation: int) -> None:
+        if not left.shown:
+            self._examine(step, consumer, left, held, generation)
+        real(self, step, consumer, left, held, generation)
+
+    real = OwnWrites._compare_with
+    patch.setattr(OwnWrites, "_compare_with", compare_with)
+
+
+@bug("change_told")
+def read_no_generations_in_increments(patch: pytest.MonkeyPatch) -> None:
+    """Only snapshots are compared with what a scheduler has written."""
+    patch.setattr(OwnWrites, "reported", lambda *_: None)
+
+
+@bug("change_told")
+def forget_what_runs(patch: pytest.MonkeyPatch) -> None:
+    """A removal is told only while the server is being built."""
+
+    def compare_with_nothing(self: OwnWrites, step: Step, consumer: str, left: Any, is_there: bool) -> None:
+        real(self, step, consumer, left, False)
+
+    real = OwnWrites._compare_with_nothing
+    patch.setattr(OwnWrites, "_compare_with_nothing", compare_with_nothing)
 
 
 PLANTED = tuple(found for found in list(globals().values()) if isinstance(found, Planted))
