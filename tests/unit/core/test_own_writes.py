@@ -305,6 +305,16 @@ def test_one_host_cannot_keep_the_examiner_busy() -> None:
     assert story.driver.core.counters()["foreign_changes_left_out"] == len(told) - CHANGES_BURST
 
 
+def test_what_one_host_tells_of_a_server_is_bounded() -> None:
+    # given an agent that tells thousands of amounts of one server, again and again
+    story, much = Story(), dict.fromkeys([f"CUSTOM_{number}" for number in range(4_000)], 1)
+    [first] = story.publish(Consumer({NODE: much}, True, generation=2))
+    [second] = story.publish(Consumer({NODE: {**much, "CUSTOM_0": 2}}, True, generation=3))
+    # then a change that waits, or is kept, does not take as much memory
+    kept = [*first.after.values(), *second.before.values(), *second.after.values()]
+    assert max(map(len, kept)) <= 100
+
+
 def test_a_delete_knows_which_changes_were_told() -> None:
     # given a server to which somebody has added a port, as its agent has told
     story = Story()

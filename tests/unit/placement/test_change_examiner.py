@@ -13,7 +13,7 @@ from shared_scheduler.core.change_kinds import CONFIRMED_AFTER_S, ChangeKind
 from shared_scheduler.core.effects import ExamineChange, SeenBy
 from shared_scheduler.placement import change_examiner
 from shared_scheduler.placement.change_examiner import ChangeExaminer
-from shared_scheduler.placement.foreign_changes import ForeignChange, ForeignChanges
+from shared_scheduler.placement.foreign_changes import MAX_CHANGES, ForeignChange, ForeignChanges
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
 from shared_scheduler.protocol.messages import Allocations
 from tests.unit.placement.real_placement import Clock, World, in_trouble
@@ -211,6 +211,19 @@ def test_a_record_that_cannot_be_kept_is_counted(story: Story) -> None:
     changes = ForeignChanges(record=full)
     changes.keep(replace(_a_change(story), kind=ChangeKind.REMOVED))
     assert changes.counts()["removed"] == 1
+
+
+def test_one_host_does_not_displace_the_changes_of_others(story: Story) -> None:
+    # given a change of a server on one host
+    changes, one = story.changes, _a_change(story)
+    changes.keep(one)
+    # when the agent of another one tells hundreds
+    for _ in range(2 * MAX_CHANGES):
+        changes.keep(replace(one, host="cmp2"))
+    # then the first one is listed still, and all count
+    report = changes.report()
+    assert "cmp1" in [change["host"] for change in report["changes"]]
+    assert report["count"] == 2 * MAX_CHANGES + 1
 
 
 def test_operations_of_nova_do_not_displace_others(story: Story) -> None:
