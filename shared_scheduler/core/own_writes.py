@@ -30,7 +30,7 @@ While a write of this scheduler for the same consumer is under way, a report may
 none is compared.  If the write fails, what the table shows by then is.
 
 One host cannot keep the examiner busy: of one node, ``CHANGES_BURST`` changes are examined at once, and
-``CHANGES_PER_S`` for long; others are counted as ``foreign_changes_left_out``.
+``CHANGES_PER_S`` for long; others are counted as ``foreign_changes_left_out``.  A change tells ``AMOUNTS_MAX`` amounts.
 
 What cannot be seen: removed and written again with equal amounts and generation between two reads of the agent; a
 change between the last read before a delete by Nova and that; and whatever happens while this scheduler does not run,
@@ -43,6 +43,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from shared_scheduler.core.effects import ExamineChange, SeenBy
 from shared_scheduler.core.step import Step
@@ -66,6 +67,8 @@ from shared_scheduler.table.row import (
 OWN_WRITES_MAX = 32_768
 #: Changes of servers of one node that are examined, and the nodes of which that is remembered.
 CHANGES_PER_S, CHANGES_BURST, NODES_MAX = 1.0, 128, 16_384
+#: The amounts of a consumer that a change tells.  No server has as many, but an agent may claim more.
+AMOUNTS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +256,8 @@ class OwnWrites:
         here = {name: amounts for name, amounts in before.items() if name not in elsewhere}
         host = "" if row is None else row.host
         step.emit(ExamineChange(
-            consumer, left.node, host, here, left.generation or None, after, generation, seen_by, elsewhere, left.whole,
-            cause=step.cause,
+            consumer, left.node, host, _bounded(here), left.generation or None, _bounded(after), generation, seen_by,
+            elsewhere, left.whole, cause=step.cause,
         ))  # fmt: skip
 
     def _elsewhere(self, left: _Left) -> dict[str, dict[str, int]]:
@@ -285,6 +288,17 @@ class OwnWrites:
             if not there:
                 del self._of_node[left.node]
         return left
+
+
+def _bounded(allocations: Allocations) -> Allocations:
+    """The allocations, or the first ``AMOUNTS_MAX`` amounts, because changes wait and are kept."""
+    if sum(map(len, allocations.values())) <= AMOUNTS_MAX:
+        return allocations
+    every = ((provider, one) for provider, amounts in allocations.items() for one in amounts.items())
+    found: dict[str, dict[str, int]] = {}
+    for provider, (resource_class, amount) in islice(every, AMOUNTS_MAX):
+        found.setdefault(provider, {})[resource_class] = amount
+    return found
 
 
 def _is_newer(row: Row, left: _Left, read_at_s: float) -> bool:

@@ -28,6 +28,8 @@ LOG = logging.getLogger(__name__)
 
 #: The number of stored changes; the oldest are dropped first.  Those that Nova explains do not displace the others.
 MAX_CHANGES, MAX_EXPLAINED = 200, 50
+#: Those of one host among them: its agent may tell what it likes.
+MAX_OF_HOST = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,22 @@ class ForeignChanges:
     def keep(self, change: ForeignChange) -> None:
         """Count, keep and record a change."""
         with self._lock:
-            (self._explained if change.kind in EXPECTED else self._changes).append(change)
+            if change.kind in EXPECTED:
+                self._explained.append(change)
+            else:
+                self._make_room(change.host)
+                self._changes.append(change)
             self._counts[change.kind] += 1
         try:
             self._record(change)
         except Exception:
             LOG.exception("A change of the allocations of %s is counted, but not recorded", change.consumer)
+
+    def _make_room(self, host: str) -> None:
+        """Drop the oldest change of a host that has its share already."""
+        places = [place for place, one in enumerate(self._changes) if host and one.host == host]
+        if len(places) >= MAX_OF_HOST:
+            del self._changes[places[0]]
 
     def counts(self) -> dict[str, int]:
         """Kind -> number of changes, of all kinds."""
