@@ -50,9 +50,10 @@ class Story:
         return self.found
 
     def tell(self, after: Allocations | None = None, generation: int | None = None, **more: Any) -> None:
-        self.examiner.found(ExamineChange(
-            self.server, self.node, "cmp1", self.before, 1, after or {}, generation, SeenBy.REPORT, cause="test", **more
-        ))  # fmt: skip
+        found = ExamineChange(
+            self.server, self.node, "cmp1", self.before, 1, after or {}, generation, SeenBy.REPORT, cause="test"
+        )
+        self.examiner.found(replace(found, **more))
 
     def kinds(self) -> list[ChangeKind]:
         """All that has been told some seconds later."""
@@ -211,6 +212,21 @@ def test_a_record_that_cannot_be_kept_is_counted(story: Story) -> None:
     changes = ForeignChanges(record=full)
     changes.keep(replace(_a_change(story), kind=ChangeKind.REMOVED))
     assert changes.counts()["removed"] == 1
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_an_agent_tells_does_not_multiply_the_calls_to_placement(story: Story, nested: bool) -> None:
+    # given a server of which an agent has told dozens of providers, the first one perhaps below the node
+    first = story.world.provider() if nested else story.node
+    if nested:
+        story.world.put_below(first, story.node)
+    told = {first: {"VCPU": 1}, **{str(uuid.uuid4()): {"VCPU": 1} for _ in range(60)}}
+    calls_before = len(story.world.http.calls)
+    # when it tells others
+    story.tell({first: {"VCPU": 2}}, 2, before=told)
+    # then one call is enough to know that the server is on this node
+    assert story.kinds() == [ChangeKind.CHANGED]
+    assert len(story.world.http.calls) - calls_before <= 1
 
 
 def test_one_host_does_not_displace_the_changes_of_others(story: Story) -> None:
