@@ -54,13 +54,12 @@ class _Waiting:
     is_second_look: bool = False
 
 
-def kind_of(change: ForeignChange, found: ServerLocation, roots: frozenset[str]) -> ChangeKind:
-    """The kind of a change of allocations in the trees of these ``roots``."""
+def kind_of(change: ForeignChange, found: ServerLocation, is_elsewhere: bool) -> ChangeKind:
+    """The kind of a change.  ``is_elsewhere``: the server is on a node that had none of the allocations."""
     if found.activity is ServerActivity.UNREAD:
         return ChangeKind.UNEXAMINED
     if found.deleted:
         return ChangeKind.DELETED
-    is_elsewhere = found.activity is ServerActivity.AT_REST and found.node not in roots
     if found.activity is ServerActivity.UNDER_WAY or is_elsewhere:
         return ChangeKind.OPERATION
     return kind_by_amounts(change.before, change.after)
@@ -147,9 +146,8 @@ class ChangeExaminer:
 
     def _examine(self, waiting: _Waiting) -> None:
         change = waiting.change
-        roots = frozenset(map(self._client.root, change.before))
         found = self._locate(change.consumer)
-        kind = kind_of(change, found, roots)
+        kind = kind_of(change, found, self._is_elsewhere(change, found))
         if kind is ChangeKind.REMOVED:
             self._look_again(waiting)
         elif kind is ChangeKind.OPERATION and not change.after and found.migration:
@@ -158,6 +156,13 @@ class ChangeExaminer:
             self._changes.keep(self._in_all_trees(change, waiting.elsewhere))
         else:
             self._changes.keep(replace(change, kind=kind))
+
+    def _is_elsewhere(self, change: ForeignChange, found: ServerLocation) -> bool:
+        """At most one call, however many providers an agent tells."""
+        if found.activity is not ServerActivity.AT_REST or found.node in change.before:
+            return False
+        tree = () if found.node is None else self._client.providers(in_tree=found.node)
+        return all(provider.uuid not in change.before for provider in tree)
 
     def _look_again(self, waiting: _Waiting) -> None:
         """A removal counts if there is still nothing some time later."""

@@ -22,6 +22,7 @@ UNDER_WAY = ServerLocation(ServerActivity.UNDER_WAY)
 UNREAD = ServerLocation(ServerActivity.UNREAD)
 BUILDS = ServerLocation(ServerActivity.NO_OWNER)
 DELETED = ServerLocation(ServerActivity.NO_OWNER, deleted=True)
+ANOTHER_NODE = str(uuid.uuid4())
 SHELVED = ServerLocation(ServerActivity.AT_REST)
 
 
@@ -80,7 +81,7 @@ def test_a_removal_that_nobody_explains(story: Story) -> None:
     [
         (UNDER_WAY, ChangeKind.OPERATION), (SHELVED, ChangeKind.OPERATION), (DELETED, ChangeKind.DELETED),
         (BUILDS, ChangeKind.REMOVED), (UNREAD, ChangeKind.UNEXAMINED),
-        (ServerLocation(ServerActivity.AT_REST, "another node"), ChangeKind.OPERATION),
+        (ServerLocation(ServerActivity.AT_REST, ANOTHER_NODE), ChangeKind.OPERATION),
     ],
 )  # fmt: skip
 def test_what_nova_says_of_a_removal(story: Story, found: ServerLocation, kind: ChangeKind) -> None:
