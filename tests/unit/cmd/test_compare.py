@@ -82,6 +82,25 @@ def test_foreign_changes_are_counted_for_each_scheduler_and_no_difference(
     assert "foreign changes since the start (status --foreign-changes): sched2 7" in capsys.readouterr().out
 
 
+def test_the_foreign_changes_of_all_workers_of_a_scheduler_count(tmp_path: Path) -> None:
+    # given two workers of one scheduler, which have its name
+    servers = [worker(tmp_path, 18, count=7), worker(tmp_path, 19, count=0)]
+    # then the changes that one of them has found are not hidden by the other one
+    try:
+        assert compare.foreign_changes(tmp_path) == {"sched2": 7}
+    finally:
+        for server in servers:
+            server.stop()
+
+
+def worker(sockets: Path, pid: int, count: int) -> admin.AdminServer:
+    """A worker that has found so many foreign changes."""
+    answer = {"scheduler": "sched2", "pid": pid, "count": count, "changes": []}
+    server = admin.AdminServer(sockets / f"sched2-{pid}.sock", {"foreign-changes": lambda _: answer})
+    server.start()
+    return server
+
+
 def test_nodes_whose_agent_did_not_answer_are_counted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
