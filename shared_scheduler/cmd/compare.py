@@ -13,6 +13,7 @@ import json
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,10 +99,12 @@ def _compare_once(source_readers: Any, sockets: Path, report_progress: Callable[
 
 
 def foreign_changes(sockets: Path) -> dict[str, int]:
-    """The number of foreign changes that each scheduler has found and Nova does not explain; those of an older release
-    do not report it."""
-    answers, _ = admin.ask_each(sockets, "foreign-changes")
-    return {answer["scheduler"]: answer["count"] for answer in answers}
+    """The number of foreign changes that each scheduler has found and Nova does not explain, by all of its workers,
+    which have its name; those of an older release do not report it."""
+    found: Counter[str] = Counter()
+    for answer in admin.ask_each(sockets, "foreign-changes")[0]:
+        found[answer["scheduler"]] += answer["count"]
+    return dict(found)
 
 
 def table_views(sockets: Path) -> list[SourceView]:
