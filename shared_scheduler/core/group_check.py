@@ -210,7 +210,8 @@ class GroupCheck:
     def _is_beside(self, state: RequestState, group: Group, ours: frozenset[str], apart: frozenset[str]) -> bool:
         """Whether a member of a soft group, which has yielded, is beside another one that cannot yield any more, and
         does not move away: it cannot be beside all."""
-        return is_soft(group) and any(self._is_built(uuid, ours) for uuid in self._others(state, group) - apart)
+        others = self._others(state, group) - apart
+        return is_soft_affinity(group) and any(self._is_built(uuid, ours) for uuid in others)
 
     def _may_have_joined(self, state: RequestState, group: Group) -> bool:
         """Whether built members that were not looked up decide, because those in the table may have left."""
@@ -266,7 +267,7 @@ class GroupCheck:
         return frozenset(self._table.host_at(slot) for slot in slots if slot is not None)
 
 
-def is_soft(group: Group | None) -> bool:
+def is_soft_affinity(group: Group | None) -> bool:
     """Whether the group prefers one host for its members, but is no reason to fail one."""
     return group is not None and group.policy == GroupPolicy.SOFT_AFFINITY
 

@@ -92,7 +92,7 @@ from shared_scheduler.core.group_check import (
     CheckAgain,
     GroupCheck,
     Yield,
-    is_soft,
+    is_soft_affinity,
 )
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import (
@@ -671,11 +671,11 @@ class Requests:
         left_s = state.deadline_s - step.now
         attempts = max(instance.attempts for instance in state.instances)
         hurries = left_s <= SOFT_YIELD_LEFT_S or attempts + 1 >= self._settings.attempts_max
-        return is_soft(state.request.group) and hurries
+        return is_soft_affinity(state.request.group) and hurries
 
     def _needs_no_check(self, state: RequestState) -> bool:
         """Whether a request that is written may be answered without the check, because its group is soft."""
-        return is_soft(state.request.group) and not self._spread_check.is_needed(state)
+        return is_soft_affinity(state.request.group) and not self._spread_check.is_needed(state)
 
     def _checked(self, step: Step, state: RequestState) -> None:
         state.enter(RequestPhase.PLACING, step.now)
