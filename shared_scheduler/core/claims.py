@@ -232,23 +232,32 @@ class OpenClaim:
     state: ClaimState
     began_s: float
     #: when the agent is late, and when it is not waited for any more
-    late_s: float = float("inf")
-    verdict_s: float = float("inf")
+    late_s: float = inf
+    verdict_s: float = inf
     #: the version of the row that the decision used
     seen: Version = DATABASES
-    judged_s: float | None = None  # when the verdict came, and the epoch of the agent
+    #: when the verdict came, and the epoch in which the agent judged
+    judged_s: float | None = None
     judged_epoch: int = 0
-    reflected: Version = DATABASES  # the version of the row from which on the agent reports it
-    writing_s: float | None = None  # when the write began, and when its answer came
+    #: the version of the row from which on the agent reports it
+    reflected: Version = DATABASES
+    #: when the write began, and when its answer came
+    writing_s: float | None = None
     answered_s: float | None = None
+    #: whether its request has not cancelled it
     wanted: bool = True
+    #: whether the agent has accepted it
     accepted: bool = False
+    #: why the agent has refused it, or its request has cancelled it
     reason: Reason | None = None
     write_code: WriteCode | None = None
     write_detail: str = ""
     written: Allocations = field(default_factory=dict)
-    before: Allocations = field(default_factory=dict)  # the allocations that a merge found
-    generation: int | None = None  # of the consumer after the write
+    #: the allocations that a merge found
+    before: Allocations = field(default_factory=dict)
+    #: of the consumer after the write; None: not known
+    generation: int | None = None
+    #: how often a delete was sent
     deletes: int = 0
     #: the lost write was carried out while a delete was under way, and the delete may have come before it
     outrun: bool = False
@@ -737,20 +746,19 @@ class Claims:
         self._timers.cancel(("delete", claim.claim_id))
         intent = claim.intent
         self._timers.set(("deleting", claim.claim_id), max(step.now, intent.deadline_s) + DELETE_GRACE_S)
-        sole_until_s = self._sole_until_s(claim)
         known = self._own_writes.delete(intent.consumer, claim.claim_id, claim.began_s)
         step.emit(
             DeleteAllocation(
-                claim.claim_id,
-                intent.consumer,
-                claim.written,
-                intent.request_id,
-                claim.before,
-                sole_until_s,
-                claim.generation,
-                intent.is_new,
-                known.stood,
-                known.generation,
+                claim_id=claim.claim_id,
+                consumer=intent.consumer,
+                written=claim.written,
+                request_id=intent.request_id,
+                before=claim.before,
+                sole_until_s=self._sole_until_s(claim),
+                generation=claim.generation,
+                is_new=intent.is_new,
+                stood=known.stood,
+                noted=known.generation,
             )
         )
 

@@ -73,16 +73,16 @@ class Journal:
             detail["text"] = claim.write_detail
         self._tried(
             Attempt(
-                intent.consumer,
-                intent.node,
-                intent.host,
-                outcome,
-                detail,
-                claim.seen.epoch,
-                claim.seen.sequence,
-                _milliseconds(claim.began_s if intent.by_agent else None, claim.judged_s),
-                _milliseconds(claim.writing_s, claim.answered_s),
-                claim.claim_id,
+                instance=intent.consumer,
+                node=intent.node,
+                host=intent.host,
+                outcome=outcome,
+                detail=detail,
+                epoch=claim.seen.epoch,
+                sequence=claim.seen.sequence,
+                verdict_ms=_milliseconds(claim.began_s if intent.by_agent else None, claim.judged_s),
+                write_ms=_milliseconds(claim.writing_s, claim.answered_s),
+                claim_id=claim.claim_id,
                 held=held,
             )
         )
@@ -108,16 +108,16 @@ class Journal:
             **{phase.value: round(1000 * phase_s, 3) for phase, phase_s in self.phases_s.items()},
         }
         return DecisionRecord(
-            request.request_id,
-            asked_of(request),
-            tuple(self.decisions),
-            tuple(self.attempts),
-            tuple(tuple(choice.host for choice in inner) for inner in choices),
-            "" if code is None else code.value,
-            text,
-            timings,
-            request.local_request_id,
-            self.weights,
+            request_id=request.request_id,
+            asked=asked_of(request),
+            decisions=tuple(self.decisions),
+            attempts=tuple(self.attempts),
+            answer=tuple(tuple(choice.host for choice in inner) for inner in choices),
+            failure="" if code is None else code.value,
+            text=text,
+            timings_ms=timings,
+            local_request_id=request.local_request_id,
+            weights=self.weights,
         )
 
 
@@ -196,7 +196,7 @@ class InstancePlacement:
     tried_again: set[str] = field(default_factory=set)
     #: hosts whose agents said that they have more members of its soft group than the decision saw
     told: set[str] = field(default_factory=set)
-    #: hosts that were judged although a filter over columns had rejected them
+    #: how many hosts were judged although a filter over columns had rejected them
     last_words: int = 0
     #: all members of its soft group that were known when its host was chosen were claims there, not built
     beside_claims: bool = False

@@ -72,8 +72,9 @@ class Attempt:
 class DecisionRecord:
     """One select_destinations call.
 
-    ``answer`` lists the hosts of each instance, the chosen one first; without an answer, ``failure`` is the failure
-    code and text.  ``timings_ms`` by name (decide, claim, write, total...).
+    ``answer`` lists the hosts of each instance, the chosen one first; without an answer, ``failure`` is the code of
+    the failure and ``text`` says why.  ``timings_ms``: the time of the request in all (``total``) and in each phase of
+    ``core.requests``; ``decisions`` and ``attempts`` are no times, but how many there were.
     """
 
     request_id: str
