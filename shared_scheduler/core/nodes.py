@@ -389,13 +389,12 @@ class Nodes:
         known.increments = 0
 
     def _apply(self, known: Node, message: Snapshot | Increment) -> None:
-        leaves, consumers, claims = message.leaves, message.consumers, message.claims
         if isinstance(message, Increment):
             self._table.apply(
                 message.node,
-                leaves,
-                consumers,
-                claims,
+                message.leaves,
+                message.consumers,
+                message.claims,
                 epoch=message.epoch,
                 sequence=message.sequence,
             )

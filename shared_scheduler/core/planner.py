@@ -204,7 +204,7 @@ class Planner:
         last_words_max: int = 0,
         judged_per_step_max: int = 64,
     ) -> None:
-        """``_max``: see ``core.settings``."""
+        """``_max``: see ``core.scheduler_settings``."""
         self._table = table
         self._decider = decider
         self._judge = judge

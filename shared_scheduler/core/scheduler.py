@@ -8,10 +8,13 @@ owner calls it from one thread at a time.
 The parts of the core; the docstring of each module explains it:
 
 ===================  =====================================================================
+events.py            what can happen to the core
+effects.py           what the edges have to carry out for it
 nodes.py             applies messages of agents to windows and to rows of the table
 row_corrections.py   has rows read again that may be wrong
 ordered_resyncs.py   has the nodes of a host read again, by order of an operator
 second_agents.py     remembers nodes for which two agents speak
+unlisted_nodes.py    bounds the nodes that only messages name
 quarantine.py        selects nodes last that refuse claims repeatedly
 requests.py          the life of a request
 request_state.py     the state of a request, and the data for its record
@@ -21,17 +24,21 @@ claims.py            the life of a claim
 confirmed_claims.py  reads confirmed claims again that their nodes do not report
 own_writes.py        compares what is reported with what this scheduler wrote last
 change_kinds.py      the kinds of changes that others have made
+allocation_merge.py  merges the allocations of a server that moves with those of others
 write_queue.py       the order of the writes to Placement, for the edges that carry them out
 write_pace.py        the size of their batches, and all bounds of the queue
 verdict_limit.py     how long an agent may take for its verdict before the next host is claimed
 known_groups.py      members of a request's server group that the table knows
 group_check.py       checks the server group between write and answer
 spread_check.py      checks the spreading between write and answer
+held_room.py         tells who holds the room of a host that refused
 recheck.py           asks Placement before "no valid host"
 builds.py            the ends of builds, for the records
 awaited_builds.py    placed servers whose end no agent has reported; Nova's databases are read for it
 peers.py             the other schedulers that are alive
 trial.py             places servers on a copy of the table, for ``fit``
+scheduler_settings.py
+                     the times and bounds of the core
 step.py              what the parts share while one event is handled
 ===================  =====================================================================
 """

@@ -33,7 +33,7 @@ from shared_scheduler.sync.revalidator import Read, Revalidator
 LOG = logging.getLogger(__name__)
 
 #: How long agents have to answer the Hello before their nodes are read from Placement: the time over which they spread
-#: their answers (core.settings), and some more.
+#: their answers (``core.scheduler_settings``), and some more.
 GRACE_S = 5.0
 GRACE_PER_NODE_S = SchedulerSettings().spread_ms_per_1000_nodes / 1e6
 #: How often the log contains the number of nodes that are still to be read after the start.
