@@ -16,6 +16,9 @@ AWAY             the tracker is connected                               LEARNING
 LEARNING         a complete report after nova-compute's own audit, and  READY
                  one read of the provider tree and its allocations
 READY            Placement does not answer                              READY (the state is kept)
+READY            Placement has no provider of the node                  LEARNING
+READY            the tracker connects again, or nova-compute has not    LEARNING
+                 audited the node since it started anew
 READY, LEARNING  the tracker is lost                                    AWAY
 ===============  =====================================================  =========================
 

@@ -535,6 +535,29 @@ class TestEnds:
         back = node.tell(ev.TrackerConnected("tap"), report()) + node.pass_s(1)
         assert [one.leaves for one in said(back, Increment)] == [{"agent.ready": True}]
 
+    def test_a_tap_that_connects_again_must_report_everything_first(self) -> None:
+        node = Node()
+        node.start()
+
+        assert NoticeCode.NOT_READY in notices(node.tell(ev.TrackerConnected("tap")))
+        assert NoticeCode.READY not in notices(node.tell(report(complete=False)))
+        assert NoticeCode.READY in notices(node.tell(report()))
+
+    def test_no_claim_is_judged_after_nova_compute_has_started_anew_and_not_audited(self) -> None:
+        node = Node()
+        node.start()
+
+        assert NoticeCode.NOT_READY in notices(node.tell(ev.TrackerReported({}, {}, complete=True, ready=False)))
+        assert not said(node.send(claim("c1")), Verdict)[0].accepted
+
+    def test_no_claim_is_judged_while_placement_has_no_provider_of_the_node(self) -> None:
+        node = Node()
+        node.start()
+        node.tree = ()
+
+        assert NoticeCode.NOT_READY in notices(node.tell(ev.TreeChanged()))
+        assert not said(node.send(claim("c1")), Verdict)[0].accepted
+
     def test_a_clean_shutdown_leaves_and_nothing_after(self) -> None:
         node = Node()
         node.start()
