@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps for one consumer: write, compare, retry, check, delete.  They block; ``write_course`` says what comes next.
+"""The steps for one consumer: write, compare, retry, check, delete.  They block; ``write_course`` and
+``delete_course`` say what comes next.
 
 ::
 
@@ -42,6 +43,7 @@ from shared_scheduler.placement.conflict_patience import NextWrite
 from shared_scheduler.placement.connection import Meaning, PlacementError, Reply, UnreachableError
 from shared_scheduler.placement.consumer_conflicts import ConflictCase, ConsumerAllocations
 from shared_scheduler.placement.consumer_write import ConsumerWrite
+from shared_scheduler.placement.delete_course import DeleteCourse
 from shared_scheduler.placement.foreign_changes import ForeignChange, ForeignChanges
 from shared_scheduler.placement.in_doubt_writes import CheckResult, InDoubtWrites, WriteAttempt
 from shared_scheduler.placement.late_writes import MAY_ARRIVE, LateWrites
@@ -364,51 +366,64 @@ class AllocationWriter:
         another scheduler may have written them.  If others have changed the allocations since a merge, so is the
         removal of its part: another scheduler may have merged the same.
         """
-        attempt = WriteAttempt(effect.written, effect.before, effect.generation)
-        consumer, claim_id, request_id = effect.consumer, effect.claim_id, effect.request_id
-        until_s = self._clock() + DELETE_PATIENCE_S
+        course, until_s = DeleteCourse.begin(effect), self._clock() + DELETE_PATIENCE_S
         detail = "Placement did not answer"
-        # what was read last, or written, and what an own write without an answer may have left
-        seen, left = ConsumerAllocations(attempt.written, attempt.generation), ConsumerAllocations()
-        while True:
-            standing = self._read(consumer, until_s)
-            if standing is None:
-                break
-            finding = consumer_conflicts.find_delete(standing, attempt.written, attempt.generation)
-            is_known = any(consumer_conflicts.is_same(standing, one) for one in (seen, left))
-            is_known |= effect.noted is not None and standing.generation == effect.noted
-            if effect.stood and finding is ConflictCase.NOTHING and left.generation is None:
-                self.examiner.removed(consumer, seen)
-            if finding is ConflictCase.FOREIGN and not is_known:
-                self.foreign_changes.add(consumer, seen, standing, SeenBy.DELETE, self._wall_clock())
-            rest = consumer_conflicts.rest_of(standing.allocations, attempt.written, attempt.before, finding)
-            if rest is None:
-                if left.generation is not None:  # it stood, and was deleted by a call without an answer
-                    self._deleted(consumer, attempt)
-                return _left_alone(attempt, claim_id, request_id, standing)
-            changed = finding is ConflictCase.FOREIGN
-            if self._clock() >= effect.sole_until_s or changed or self._is_doubtful(effect, attempt):
-                held = self._why_held(consumer, attempt)
-                if held is not None:
-                    return AllocationDeleted(claim_id, False, *held, changed=changed, cause=request_id)
-            reply = self.restore(put_back(consumer, rest, standing), request_id, until_s)
-            seen, left = standing, ConsumerAllocations(rest, consumer_conflicts.generation_after(standing.generation))
+        while (standing := self._read(effect.consumer, until_s)) is not None:
+            course.compare(standing)
+            self._note_changes(course)
+            answer = self._keep(course)
+            if answer is not None:
+                return answer
+            reply = self._put_back(course, until_s)
+            if reply is not None and reply.meaning is Meaning.DONE:
+                self._deleted(effect.consumer, course.attempt)
+                return AllocationDeleted(effect.claim_id, True, cause=effect.cause)
             detail = MAY_ARRIVE if reply is None else reply.describe()
-            if reply is None:
-                break
-            if reply.meaning is Meaning.DONE:
-                self._deleted(consumer, attempt)
-                return AllocationDeleted(claim_id, True, cause=request_id)
-            retry = reply.meaning in (Meaning.CONFLICT, Meaning.UNKNOWN)
-            if not retry or self._clock() >= until_s or self._pause(RETRY_BACKOFF.wait_s(self._rng)):
+            if not self._may_repeat(reply, until_s):
                 break
         with self._lock:
-            self._in_doubt.add(consumer, attempt, self._clock())
-        return AllocationDeleted(claim_id, False, detail, cause=request_id)
+            self._in_doubt.add(effect.consumer, course.attempt, self._clock())
+        return AllocationDeleted(effect.claim_id, False, detail, cause=effect.cause)
 
-    def _is_doubtful(self, effect: DeleteAllocation, attempt: WriteAttempt) -> bool:
+    def _note_changes(self, course: DeleteCourse) -> None:
+        """Note what others have removed or changed."""
+        consumer = course.effect.consumer
+        if course.is_removed:
+            self.examiner.removed(consumer, course.seen)
+        if course.is_news:
+            self.foreign_changes.add(consumer, course.seen, course.standing, SeenBy.DELETE, self._wall_clock())
+
+    def _keep(self, course: DeleteCourse) -> AllocationDeleted | None:
+        """The answer if nothing must be deleted, or nothing is left to delete; None: delete."""
+        effect = course.effect
+        if course.rest is None:
+            if course.was_called:  # it stood, and was deleted by a call without an answer
+                self._deleted(effect.consumer, course.attempt)
+            return course.ended()
+        sole = self._clock() < effect.sole_until_s and not course.is_changed and not self._is_doubtful(course)
+        held = None if sole else self._why_held(effect.consumer, course.attempt)
+        if held is None:
+            return None
+        return AllocationDeleted(effect.claim_id, False, *held, changed=course.is_changed, cause=effect.cause)
+
+    def _put_back(self, course: DeleteCourse, until_s: float) -> Reply | None:
+        """Write what the delete leaves; None: it must wait."""
+        effect, rest = course.effect, course.rest
+        assert rest is not None
+        write = put_back(effect.consumer, rest, course.standing)
+        course.putting_back(rest)
+        return self.restore(write, effect.request_id, until_s)
+
+    def _may_repeat(self, reply: Reply | None, until_s: float) -> bool:
+        """Wait; False if the delete must not be sent again."""
+        if reply is None or reply.meaning not in (Meaning.CONFLICT, Meaning.UNKNOWN) or self._clock() >= until_s:
+            return False
+        return not self._pause(RETRY_BACKOFF.wait_s(self._rng))
+
+    def _is_doubtful(self, course: DeleteCourse) -> bool:
         """Whether another scheduler may have written what stands: this one got no answer, or does not know which
         generation it has made, and Nova has the new server in a cell, as after an answer."""
+        effect, attempt = course.effect, course.attempt
         with self._lock:
             in_doubt = attempt.generation is None or attempt in self._in_doubt.attempts(effect.consumer)
         return in_doubt and effect.is_new and self._is_in_cell(effect.consumer)
@@ -506,14 +521,3 @@ class AllocationWriter:
 
     def _wait_s(self, until_s: float) -> float:
         return min(TIMEOUT_S, max(MIN_CALL_S, until_s - self._clock()))
-
-
-def _left_alone(
-    attempt: WriteAttempt, claim_id: str, request_id: str, standing: ConsumerAllocations
-) -> AllocationDeleted:
-    """The answer if another writer has changed the allocations: gone, unless they still contain our part."""
-    ours = consumer_conflicts.without(attempt.written, attempt.before)
-    if not consumer_conflicts.holds(standing.allocations, ours):
-        return AllocationDeleted(claim_id, True, cause=request_id)
-    detail = "another writer has changed these allocations; left alone"
-    return AllocationDeleted(claim_id, False, detail, left_alone=True, cause=request_id)

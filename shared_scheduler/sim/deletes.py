@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The deletes of one simulated scheduler: what ``AllocationWriter.delete`` does with a thread, in virtual time."""
+"""The deletes of one simulated scheduler: what ``AllocationWriter.delete`` does with a thread, in virtual time.
+Both follow ``placement/delete_course.py``."""
 
 from __future__ import annotations
 
@@ -8,9 +9,8 @@ from typing import Protocol
 
 from shared_scheduler.core.effects import DeleteAllocation, ExamineChange, SeenBy
 from shared_scheduler.core.events import AllocationDeleted
-from shared_scheduler.placement import consumer_conflicts
-from shared_scheduler.placement.consumer_conflicts import ConflictCase
-from shared_scheduler.placement.in_doubt_writes import InDoubtWrites, WriteAttempt
+from shared_scheduler.placement.delete_course import DeleteCourse
+from shared_scheduler.placement.in_doubt_writes import InDoubtWrites
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.lone_writes import NovaFacts
@@ -60,32 +60,31 @@ class Deletes:
 
     def _end(self, effect: DeleteAllocation, in_time: bool) -> AllocationDeleted:
         """Compare, ask Nova unless it is sole, delete."""
-        up = self._placement.up and in_time
-        gone, left_alone, changed, detail = up, False, False, "" if up else "no answer"
-        standing = self._placement.standing(effect.consumer)
-        finding = consumer_conflicts.find_delete(standing, effect.written, effect.generation)
-        if up and effect.stood and finding is ConflictCase.NOTHING:
+        course = DeleteCourse.begin(effect)
+        course.compare(self._placement.standing(effect.consumer))
+        if not (self._placement.up and in_time):
+            return AllocationDeleted(effect.claim_id, False, "no answer", cause=effect.cause)
+        if course.is_removed:
             self._owners.change_found(_removal(effect))
-        part = consumer_conflicts.without(effect.written, effect.before)
-        rest = consumer_conflicts.rest_of(standing.allocations, effect.written, effect.before, finding)
-        if up and rest is not None:
-            sole = self._clock.now < effect.sole_until_s and finding is ConflictCase.AS_WANTED
-            sole = sole and not self._is_doubtful(effect)
-            needed = False if sole else self._owners.is_needed(effect.consumer, part)
-            if needed is False:
-                self.take_back(effect.consumer, part, rest, effect.claim_id)
-                self._in_doubt.deleted(effect.consumer, WriteAttempt(effect.written, effect.before, effect.generation))
-            else:
-                gone, left_alone, detail = False, bool(needed), "the server needs it"
-                changed = finding is ConflictCase.FOREIGN
-        elif up and finding is ConflictCase.FOREIGN:
-            left_alone = consumer_conflicts.holds(standing.allocations, part)
-            gone, detail = not left_alone, "another writer has changed these allocations"
-        return AllocationDeleted(effect.claim_id, gone, detail, left_alone, changed, cause=effect.cause)
+        rest = course.rest
+        if rest is None:
+            return course.ended()
+        needed = False if self._is_sole(course) else self._owners.is_needed(effect.consumer, course.part)
+        if needed is not False:
+            changed, cause = course.is_changed, effect.cause
+            return AllocationDeleted(effect.claim_id, False, "the server needs it", bool(needed), changed, cause=cause)
+        self.take_back(effect.consumer, course.part, rest, effect.claim_id)
+        self._in_doubt.deleted(effect.consumer, course.attempt)
+        return AllocationDeleted(effect.claim_id, True, cause=effect.cause)
 
-    def _is_doubtful(self, effect: DeleteAllocation) -> bool:
+    def _is_sole(self, course: DeleteCourse) -> bool:
+        """Whether no other operation can rely on what stands."""
+        sole = self._clock.now < course.effect.sole_until_s and not course.is_changed
+        return sole and not self._is_doubtful(course)
+
+    def _is_doubtful(self, course: DeleteCourse) -> bool:
         """Whether another scheduler may have written what this one is about to delete."""
-        attempt = WriteAttempt(effect.written, effect.before, effect.generation)
+        effect, attempt = course.effect, course.attempt
         in_doubt = attempt.generation is None or attempt in self._in_doubt.attempts(effect.consumer)
         return in_doubt and effect.is_new and self._owners.is_in_cell(effect.consumer)
 
