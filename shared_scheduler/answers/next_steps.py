@@ -24,28 +24,37 @@ def next_steps(story: Why, place: str = "") -> Iterator[str]:
     last: Mapping[str, Any] = known[-1] if known else {}
     name, result = story["name"], last.get("result")
     if last.get("kind") == BUILD and result != ACTIVE:
-        failed = [one for one in known if one["kind"] == BUILD and one.get("result") != ACTIVE]
-        hosts = list(dict.fromkeys(host for one in failed for host in one.get("hosts", ())[:1]))
-        if len(hosts) > 1 and failed[0].get("reason") and len({one.get("reason") for one in failed}) == 1:
-            yield "each build failed for the same reason: see what the hosts share, as network, image and volumes"
-        if hosts:
-            yield _logs(hosts)
+        yield from _after_builds([one for one in known if one["kind"] == BUILD and one.get("result") != ACTIVE])
         if "nova" not in story:
             yield f"why {name} --nova{place} shows Nova's own events and faults"
     elif result in NO_HOST:
-        of_records = "--records" in place  # then why-not asks no scheduler, and fit does not know that option
-        now = "" if of_records else ", and what it would answer now"
-        yield f"why-not {name} HOST{place} shows what one host lacked{now}"
-        asked = last.get("asked", {})
-        of_group = asked.get("group") or [""]
-        if asked.get("flavor") and may_pass_later(last) and (of_group[0] or not asked.get("group")):
-            which = "such servers" if len(asked.get("instances", ())) > 1 else "such a server"
-            yield f"fit {_request_of(asked)}{'' if of_records else place} shows whether {which} would fit now"
-        yield from _enable([str(one["host"]) for one in disabled_hosts(last)])
+        yield from _without_host(name, last, place)
     elif result == PLACED and "nova" not in story:
         yield f"why {name} --nova{place} shows how far Nova is with the build"
     elif last.get("kind") == DECISION and result != PLACED:
         yield f"the log of {last.get('scheduler')} has more lines with the id of the request"
+
+
+def _after_builds(failed: Sequence[Record]) -> Iterator[str]:
+    """After these builds, the last of which was the end."""
+    hosts = list(dict.fromkeys(host for one in failed for host in one.get("hosts", ())[:1]))
+    if len(hosts) > 1 and failed[0].get("reason") and len({one.get("reason") for one in failed}) == 1:
+        yield "each build failed for the same reason: see what the hosts share, as network, image and volumes"
+    if hosts:
+        yield _logs(hosts)
+
+
+def _without_host(name: str, last: Mapping[str, Any], place: str) -> Iterator[str]:
+    """After a decision that found no host."""
+    of_records = "--records" in place  # then why-not asks no scheduler, and fit does not know that option
+    now = "" if of_records else ", and what it would answer now"
+    yield f"why-not {name} HOST{place} shows what one host lacked{now}"
+    asked = last.get("asked", {})
+    of_group = asked.get("group") or [""]
+    if asked.get("flavor") and may_pass_later(last) and (of_group[0] or not asked.get("group")):
+        which = "such servers" if len(asked.get("instances", ())) > 1 else "such a server"
+        yield f"fit {_request_of(asked)}{'' if of_records else place} shows whether {which} would fit now"
+    yield from _enable([str(one["host"]) for one in disabled_hosts(last)])
 
 
 def _enable(hosts: Sequence[str]) -> Iterator[str]:

@@ -566,15 +566,7 @@ class Requests:
         if claim.accepted:
             self._quarantine.claim_judged(node)
         if ending == ClaimState.REFUSED:
-            reason = claim.reason or Reason("refused")
-            group = claim.intent.group
-            if reason.code == RefusalCode.GROUP_CHANGED and group is not None and group.seen is not None:
-                instance.told.add(node)  # decide again with the agent's answer; this host may still be the best
-            else:
-                instance.out[node] = reason
-            self._quarantine.claim_refused(step, claim, reason)
-            if claim.judged_epoch < claim.seen.epoch:
-                self._nodes.judged_in_the_past(step, node, claim.seen.epoch)
+            self._learn_refusal(step, instance, claim)
         elif ending == ClaimState.LATE:
             instance.out[node] = Reason(NO_VERDICT)
             instance.late.append(node)
@@ -591,6 +583,16 @@ class Requests:
             self._quarantine.claim_not_written(step, node, code)
         elif claim.reason is None:  # otherwise it yielded to its server group
             instance.out.setdefault(node, Reason(ending.value))
+
+    def _learn_refusal(self, step: Step, instance: InstancePlacement, claim: OpenClaim) -> None:
+        node, reason, group = claim.intent.node, claim.reason or Reason(ClaimState.REFUSED.value), claim.intent.group
+        if reason.code == RefusalCode.GROUP_CHANGED and group is not None and group.seen is not None:
+            instance.told.add(node)  # decide again with the agent's answer; this host may still be the best
+        else:
+            instance.out[node] = reason
+        self._quarantine.claim_refused(step, claim, reason)
+        if claim.judged_epoch < claim.seen.epoch:
+            self._nodes.judged_in_the_past(step, node, claim.seen.epoch)
 
     def _instance_of(self, claim: OpenClaim) -> tuple[RequestState, InstancePlacement]:
         key, index = claim.owner

@@ -23,7 +23,7 @@ code                      the host was rejected because
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -321,16 +321,21 @@ def form_detail(form: PlacementForm, code: str, view: HostView) -> dict[str, Lea
         return {"in_tree": form.in_tree}
     if code == GROUP_TRAITS:
         return {"groups": [_group_detail(group) for group in form.numbered]}
-    required, forbidden = form.required, form.forbidden
     if code == ROOT_TRAITS:
-        required, forbidden = form.root_required, form.root_forbidden
-    had = forbidden & root.traits
+        return _traits_detail(form.root_required, (), form.root_forbidden, view)
+    return _traits_detail(form.required, form.required_any if code == TRAITS else (), form.forbidden, view)
+
+
+def _traits_detail(
+    required: frozenset[str], required_any: Iterable[frozenset[str]], forbidden: frozenset[str], view: HostView
+) -> dict[str, Leaf]:
+    """What is wrong with the traits of the root provider: a set of ``required_any`` is met by any one of its traits."""
+    traits = view.root.traits
+    had = forbidden & traits
     reason = "" if view.service is None or DISABLED_TRAIT not in had else view.service.disabled_reason
     return {
-        "missing": list(sorted(required - root.traits)),
-        "none_of": [
-            list(sorted(any_of)) for any_of in (form.required_any if code == TRAITS else ()) if not any_of & root.traits
-        ],
+        "missing": list(sorted(required - traits)),
+        "none_of": [list(sorted(any_of)) for any_of in required_any if not any_of & traits],
         "forbidden": list(sorted(had)),
         **({"disabled_reason": reason} if reason else {}),
     }

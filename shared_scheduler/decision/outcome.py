@@ -34,7 +34,8 @@ MULTIPLIERS = tuple((made.metadata_key, made.option) for made in (kind() for kin
 class Decision:
     """The outcome of one decision.  Hosts are ranked on demand, best first.
 
-    ``hosts`` = ``survivors`` + the sum of ``reasons``.
+    ``hosts`` = ``survivors`` + the sum of ``reasons``.  ``slots``: those of the survivors in the table, in order.
+    ``own``, ``meeting`` and ``members`` are of the survivors: see ``pick.order``.
     """
 
     def __init__(
