@@ -96,10 +96,6 @@ class ScheduledMoves:
         move = self._moves.get(consumer)
         return {} if move is None else move.left
 
-    def is_left_behind(self, consumer: str) -> bool:
-        """Whether the scheduler of an evacuation stopped, and nobody else takes back what it has written."""
-        return self.is_evacuation(consumer) and consumer in self._world.unfinished
-
     def is_kept(self, migration: str) -> bool:
         """Whether the conductor cannot give the allocations of a migration back, because a Placement that was killed
         has left the record of the server.  Placement refuses each write of a new consumer then, and no call deletes

@@ -53,6 +53,3 @@ IDLE_S = 0.5
 REBIND_S = 60.0
 #: ``close`` flushes the outbox for at most this time, and waits for its threads for the same time.
 CLOSE_FLUSH_S = 2.0
-
-#: The maximum number of messages inside a MemoryBus; the oldest are dropped.
-MEMORY_FLIGHT_MAX_MESSAGES = 200_000

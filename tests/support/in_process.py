@@ -8,6 +8,9 @@ from typing import Protocol
 
 from shared_scheduler.transport.bus import ConnectionChanged, Receive
 
+#: The maximum number of messages inside a bus; the memory bus drops the oldest, the local one refuses more.
+FLIGHT_MAX_MESSAGES = 200_000
+
 
 class InProcessBus(Protocol):
     """The interface of a bus to its endpoints."""

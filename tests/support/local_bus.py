@@ -15,9 +15,8 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
-from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.bus import agent_address
-from tests.support.in_process import InProcessEndpoint
+from tests.support.in_process import FLIGHT_MAX_MESSAGES, InProcessEndpoint
 
 LOG = logging.getLogger(__name__)
 
@@ -64,7 +63,7 @@ class LocalBus:
 
     def send(self, sender: InProcessEndpoint, addresses: Sequence[str], body: bytes) -> bool:
         """Deliver to each of these; False when too many messages wait."""
-        if len(self._waiting) + len(addresses) > transport_settings.MEMORY_FLIGHT_MAX_MESSAGES:
+        if len(self._waiting) + len(addresses) > FLIGHT_MAX_MESSAGES:
             return False
         self._waiting.extend((address, body) for address in addresses)
         self._deliver(wait=sender.is_agent)

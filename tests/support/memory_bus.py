@@ -19,7 +19,7 @@ from random import Random
 
 from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.bus import agent_address
-from tests.support.in_process import InProcessEndpoint
+from tests.support.in_process import FLIGHT_MAX_MESSAGES, InProcessEndpoint
 
 LOG = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ class MemoryBus:
             self._fly(sender, receiver, body)
 
     def _fly(self, sender: str, receiver: str, body: bytes) -> None:
-        if len(self._flights) >= transport_settings.MEMORY_FLIGHT_MAX_MESSAGES:
+        if len(self._flights) >= FLIGHT_MAX_MESSAGES:
             heapq.heappop(self._flights)
             self.counters.overflowed += 1
         due_s = self._now_s + self._rng.uniform(self.faults.delay_min_s, self.faults.delay_max_s)
