@@ -20,24 +20,17 @@ from oslo_db import exception as db_exception
 from sqlalchemy import exc as sa_exc
 
 from shared_scheduler.core.effects import AskGroup
-from shared_scheduler.core.events import AggregateFacts, BuildFailure, BuildRead, BuildState, ServiceFacts
+from shared_scheduler.core.events import AggregateFacts, BuildRead, ServiceFacts
 from shared_scheduler.decision.spread_request import FORMS, IMAGE_PROPERTIES, LABEL
 from shared_scheduler.model.compute_node import JSON_COLUMNS, PLAIN_COLUMNS
-from shared_scheduler.records.store import NO_REASON
 from shared_scheduler.sync import cost
+from shared_scheduler.sync.build_facts import CLOCKS_DIFFER_S, SHELVED_OFFLOADED, BuildFacts
 from shared_scheduler.sync.kept_connection import KeptConnection
 
 CELL0 = "00000000-0000-0000-0000-000000000000"
 COMPUTE = "nova-compute"
-SHELVED_OFFLOADED = "shelved_offloaded"
-#: The states of a server while it waits for its host, and of one whose request failed.
-BEFORE_ITS_HOST, ERROR = ("building", SHELVED_OFFLOADED), "error"
-#: Times of faults have whole seconds, and are those of the clocks of other machines.
-CLOCKS_DIFFER_S = 5.0
 #: The event of the build of a server on a node (nova.compute.manager).
 BUILD_EVENT = "compute__do_build_and_run_instance"
-#: The fault of nova-conductor when it tries no other host, and what it writes before the error of the last build.
-GIVEN_UP, QUOTES = "Exceeded maximum number of retries", "Last exception: "
 EVACUATION = "evacuation"
 #: Statuses of an evacuation's record until nova-compute has written the new host of the server; those of the records
 #: of all moves while a host is selected.
@@ -426,7 +419,7 @@ class CellDatabase(_Database):
         return tuple(self._service(row, now) for row in self.rows(query) if row["host"])
 
     def _service(self, row: Mapping[str, Any], now: datetime) -> ServiceFacts:
-        record = {name: _aware(value) for name, value in row.items() if name != "deleted"}
+        record = {name: value for name, value in _with_zones(row).items() if name != "deleted"}
         record |= {"disabled": bool(row["disabled"]), "forced_down": bool(row["forced_down"])}
         record |= {"deleted": False, "deleted_at": None, "availability_zone": None}
         heard = record["last_seen_up"] or record["created_at"]
@@ -534,15 +527,15 @@ class CellDatabase(_Database):
         """
         row, servers = _INSTANCES.c, sorted(ages_s)
         query = sa.select(row.uuid, row.host, row.vm_state, row.launched_at).where(row.deleted == 0)
-        found = {one["uuid"]: one for part in _chunks(servers) for one in self.rows(query.where(row.uuid.in_(part)))}
+        parts = _chunks(servers)
+        rows = {one["uuid"]: _with_zones(one) for part in parts for one in self.rows(query.where(row.uuid.in_(part)))}
         now, faults, tries = self._utcnow(), self._faults(servers), self._tries(servers)
-        return tuple(
-            _build(server, found.get(server), _Told(
-                now - timedelta(seconds=age_s + CLOCKS_DIFFER_S), frozenset(computes), faults.get(server, ()),
-                tries.get(server, ()),
-            ))
+        shown = {
+            server: BuildFacts(now - timedelta(seconds=age_s + CLOCKS_DIFFER_S), frozenset(computes),
+                               faults.get(server, ()), tries.get(server, ()))
             for server, age_s in ages_s.items()
-        )  # fmt: skip
+        }  # fmt: skip
+        return tuple(facts.build(server, rows.get(server)) for server, facts in shown.items())
 
     def _tries(self, servers: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
         """The builds of these servers that nova-compute has begun, oldest first."""
@@ -553,7 +546,7 @@ class CellDatabase(_Database):
         for part in _chunks(servers):
             mine = query.where(action.instance_uuid.in_(part), event.event == BUILD_EVENT)
             for one in self.rows(mine.where(event.start_time.is_not(None)).order_by(event.id)):
-                found.setdefault(one["instance_uuid"], []).append(one)
+                found.setdefault(one["instance_uuid"], []).append(_with_zones(one))
         return found
 
     def _faults(self, servers: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
@@ -563,7 +556,7 @@ class CellDatabase(_Database):
         query = query.where(fault.created_at.is_not(None))
         for part in _chunks(servers):
             for one in self.rows(query.where(fault.instance_uuid.in_(part)).order_by(fault.id)):
-                found.setdefault(one["instance_uuid"], []).append(one)
+                found.setdefault(one["instance_uuid"], []).append(_with_zones(one))
         return found
 
     def server(self, uuid: str) -> ServerFacts | None:
@@ -592,55 +585,6 @@ class CellDatabase(_Database):
         if hosts is None:
             return [_INSTANCES.c.host.is_not(None)]
         return [_INSTANCES.c.host.in_(part) for part in _chunks(sorted(hosts))]
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What Nova's tables show of a server: its faults and the builds that nova-compute has begun, oldest first.
-
-    A build that nova-compute hands back to nova-conductor leaves a fault on no node, and its event says Success.  If
-    nova-conductor then gives up, its own fault quotes the error of the last build; of the others Nova keeps none.
-    """
-
-    since: datetime
-    computes: frozenset[str]
-    faults: Iterable[Mapping[str, Any]]
-    tries: Iterable[Mapping[str, Any]]
-
-    def failures(self, ended: bool) -> tuple[BuildFailure, ...]:
-        """Oldest first.  ``ended``: no build is under way, and none has succeeded."""
-        found = [self._fault(one) for one in self.faults if _aware(one["created_at"]) >= self.since]
-        begun = {one["host"]: _aware(one["start_time"]).timestamp() for one in self.tries
-                 if one["host"] and _aware(one["start_time"]) >= self.since}  # fmt: skip
-        hosts = list(begun)
-        quoted = [one.reason.partition(QUOTES)[2] for one in found if not one.on_node and QUOTES in one.reason]
-        handed_back = {host: NO_REASON for host in hosts[:-1]}
-        if ended and hosts:
-            handed_back[hosts[-1]] = quoted[-1] if quoted else NO_REASON
-        for one in found:
-            if one.on_node:
-                handed_back.pop(one.host, None)
-        found += [BuildFailure(host, reason, begun[host], on_node=True) for host, reason in handed_back.items()]
-        return tuple(sorted(found, key=lambda one: begun.get(one.host, one.at_s) if one.on_node else one.at_s))
-
-    def _fault(self, fault: Mapping[str, Any]) -> BuildFailure:
-        host, text = fault["host"] or "", fault["message"] or "no text"
-        on_node = host in self.computes and not text.startswith(GIVEN_UP)
-        return BuildFailure(host, text, _aware(fault["created_at"]).timestamp(), on_node)
-
-
-def _build(server: str, row: Mapping[str, Any] | None, told: _Told) -> BuildRead:
-    failures = told.failures(ended=row is not None and row["vm_state"] == ERROR)
-    if row is None:
-        return BuildRead(server, BuildState.GONE, failures=failures)
-    launched_at = _aware(row["launched_at"])
-    if row["vm_state"] in BEFORE_ITS_HOST:
-        return BuildRead(server, BuildState.UNDER_WAY, failures=failures)
-    if row["vm_state"] == ERROR:
-        return BuildRead(server, BuildState.FAILED, failures=failures)
-    if launched_at is None or launched_at < told.since or not row["host"]:
-        return BuildRead(server, BuildState.GONE)
-    return BuildRead(server, BuildState.ACTIVE, row["host"], launched_at.timestamp(), failures)
 
 
 def _server(row: Mapping[str, Any]) -> ServerFacts:
@@ -673,6 +617,11 @@ def _accepting(hosts: int) -> Any:
 
 def _chunks(values: Sequence[str]) -> list[Sequence[str]]:
     return [values[start : start + CHUNK] for start in range(0, len(values), CHUNK)]
+
+
+def _with_zones(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row of Nova whose times have a zone."""
+    return {name: _aware(value) for name, value in row.items()}
 
 
 def _aware(value: Any) -> Any:
