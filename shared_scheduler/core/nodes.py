@@ -98,6 +98,11 @@ ROW_FRESHNESS = {
 #: rows whose claims go to the node's agent
 BY_AGENT = frozenset({Freshness.FRESH, Freshness.SUSPECT, Freshness.STALE})
 
+#: Bound of the records of nodes; when all nodes report at once, most are left out and counted.
+NODE_RECORDS_PER_S, NODE_RECORDS_BURST = 1.0, 100
+#: The same of one node, and the nodes of which that is remembered.
+RECORDS_OF_ONE_PER_S, RECORDS_OF_ONE_BURST, RECORDED_NODES_MAX = 0.1, 10, 16_384
+
 
 def consumers_of(event: NodeRead, table: HostTable) -> dict[str, Consumer]:
     """The consumers of a read, in the form in which an agent publishes them."""
@@ -120,12 +125,6 @@ def _with_known_part(found: Consumer, known: Consumer | None) -> Consumer:
     unwritten = known.whole and known.generation == found.generation
     whole = unwritten and same_allocations(known.allocations, found.allocations)
     return replace(found, group=known.group, whole=whole)
-
-
-#: Bound of the records of nodes; when all nodes report at once, most are left out and counted.
-NODE_RECORDS_PER_S, NODE_RECORDS_BURST = 1.0, 100
-#: The same of one node, and the nodes of which that is remembered.
-RECORDS_OF_ONE_PER_S, RECORDS_OF_ONE_BURST, RECORDED_NODES_MAX = 0.1, 10, 16_384
 
 
 @dataclass(frozen=True, slots=True)

@@ -459,16 +459,24 @@ class Planner:
 
         Quarantined hosts come last, because they may have refused only other requests.  A late agent may answer soon:
         its host is not passed over for one that has more or fewer members of a soft group."""
-        omitted, alone, late = self._omitted(state, decision), self._quarantine.nodes, frozenset[str]()
-        if alone and _has_soft_group(request):
-            late = self._quarantine.only_late
-        if late:
-            best = next(self._ranked(request, decision, omitted | alone - late), None)
-            other = next(self._ranked(request, decision, omitted | alone), None)
-            members = (0 if node is None else self._soft_members(request, instance, node) for node in (best, other))
-            alone = alone if len({*members}) == 1 else alone - late
-        ill = (node for node in self._ranked(request, decision, omitted) if node in alone)
-        yield from chain(self._ranked(request, decision, omitted | alone), ill if alone else ())
+        omitted = self._omitted(state, decision)
+        last = self._selected_last(request, decision, instance, omitted)
+        quarantined = (node for node in self._ranked(request, decision, omitted) if node in last)
+        yield from chain(self._ranked(request, decision, omitted | last), quarantined if last else ())
+
+    def _selected_last(
+        self, request: Request, decision: Decision, instance: InstancePlacement, omitted: frozenset[str]
+    ) -> frozenset[str]:
+        """The quarantined nodes, without those of late agents if the best of these and the best of the others have
+        different numbers of members of a soft group."""
+        last = self._quarantine.nodes
+        late = self._quarantine.only_late if last and _has_soft_group(request) else frozenset[str]()
+        if not late:
+            return last
+        best = next(self._ranked(request, decision, omitted | last - late), None)
+        other = next(self._ranked(request, decision, omitted | last), None)
+        members = (0 if node is None else self._soft_members(request, instance, node) for node in (best, other))
+        return last if len({*members}) == 1 else last - late
 
     @staticmethod
     def _ranked(request: Request, decision: Decision, without: frozenset[str]) -> Iterator[str]:
@@ -489,9 +497,9 @@ class Planner:
     @staticmethod
     def _soft_others(request: Request, instance: InstancePlacement) -> frozenset[str]:
         """The other members, if the group is soft."""
-        return (
-            request.group.members - {instance.consumer} if request.group and _has_soft_group(request) else frozenset()
-        )
+        if request.group is None or not _has_soft_group(request):
+            return frozenset()
+        return request.group.members - {instance.consumer}
 
     @staticmethod
     def _refusal(decision: Decision, instance: InstancePlacement) -> Refusal:

@@ -25,6 +25,8 @@ ATTEMPTS_WITH_HOLDERS_MAX = 16
 DETAIL_MAX_CHARS = 4096
 #: after this number of hosts with more members of a soft group than a decision saw, the next host is not asked
 SOFT_REFUSALS_MAX = 3
+#: the reason for a host whose agent gave no verdict
+NO_VERDICT = "no_verdict"
 
 
 @dataclass(slots=True)
@@ -140,10 +142,6 @@ def _milliseconds(from_s: float | None, until_s: float | None) -> float | None:
     if from_s is None or until_s is None:
         return None
     return round(1000 * (until_s - from_s), 3)
-
-
-#: the reason for a host whose agent gave no verdict
-NO_VERDICT = "no_verdict"
 
 
 class RequestPhase(StrEnum):

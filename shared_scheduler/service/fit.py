@@ -73,6 +73,18 @@ class _Course:
         self.hosts[node] = host
         self.servers[node] = self.servers.get(node, 0) + 1
 
+    def result(self, wanted: int) -> dict[str, Any]:
+        """What was found of the servers that were asked for."""
+        return {
+            "result": UNKNOWN if self.unknown else FITS if self.placed == wanted else DOES_NOT_FIT,
+            "unknown": self.unknown,
+            "number": wanted,
+            "fit": self.placed,
+            "hosts": [
+                {"host": self.hosts[node], "node": node, "servers": servers} for node, servers in self.servers.items()
+            ],
+        }
+
 
 class FitAnswerer:
     """Answers ``{"request": {fields of WhatIf}}``.
@@ -171,19 +183,11 @@ class FitAnswerer:
         finally:
             while table is not None and table.free_rows(ROWS_PER_PART):
                 self._rest(0)  # other threads go on
-        result = UNKNOWN if course.unknown else FITS if course.placed == asked.number else DOES_NOT_FIT
         return {
             "scheduler": self._name,
             "pid": os.getpid(),
             "at": round(time.time(), 3),
-            "result": result,
-            "unknown": course.unknown,
-            "number": asked.number,
-            "fit": course.placed,
-            "hosts": [
-                {"host": course.hosts[node], "node": node, "servers": servers}
-                for node, servers in course.servers.items()
-            ],
+            **course.result(asked.number),
             "next": {"host": course.next_host, "text": course.refusal, **after},
             "asked": {name: value for name, value in asked_of(request).items() if name != "instances"},
             "table_hosts": hosts,
