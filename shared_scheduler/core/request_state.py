@@ -274,10 +274,12 @@ class AlternatesSearch:
 
 
 @dataclass(slots=True)
-class GroupCheckState:
-    """The state of the check of a request's server group (``group_check.py``)."""
+class CheckState:
+    """The state of the two checks of a request that is written: first of its server group (``group_check.py``), then of
+    its spreading (``spread_check.py``).  ``ask_id`` and ``checks_made`` are of the one under way."""
 
     ask_id: str = ""
+    #: whether the check of the group has passed, or is not needed any more
     passed: bool = False
     #: whether members that the table has in the right place are looked up as well
     all_asked: bool = False
@@ -291,7 +293,7 @@ class GroupCheckState:
     first: bool = False
     #: the hosts of the members to which the request has yielded
     hosts: frozenset[str] = frozenset()
-    #: whether the check of spreading has passed (``spread_check.py``)
+    #: whether the check of spreading has passed; all that follows is of this check
     spread_passed: bool = False
     #: the nodes of the servers that the last question of spreading left out, because they were built
     built: Mapping[str, str] = field(default_factory=dict)
@@ -326,7 +328,7 @@ class RequestState:
     #: results of the first instance's decision for the others (Nova's once-per-request filters)
     narrowing: OncePerRequestFilters = field(default_factory=OncePerRequestFilters)
     alternates: AlternatesSearch | None = None
-    check: GroupCheckState = field(default_factory=GroupCheckState)
+    check: CheckState = field(default_factory=CheckState)
     failure: tuple[FailureCode, str] | None = None
     #: since when all answers to its writes say that Placement cannot write the rest in time
     doubted_s: float | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check of a group with a soft policy before the answer: it yields less, and never fails the request."""
+"""The check of a group with a soft policy before the answer: it yields less, and is then answered where it is."""
 
 from __future__ import annotations
 
