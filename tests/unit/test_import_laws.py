@@ -40,7 +40,7 @@ WRITER_PURE = tuple(
     f"shared_scheduler.placement.{module}"
     for module in (
         "conflict_patience consumer_conflicts consumer_write in_doubt_writes "
-        "late_writes overcommit_rules own_records write_course".split()
+        "late_writes overcommit_rules own_records write_course delete_course".split()
     )
 )
 PURE["shared_scheduler.sim"] = (*PURE, *AGENT_PURE, *WRITER_PURE)
