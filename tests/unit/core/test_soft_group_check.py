@@ -46,6 +46,16 @@ def test_a_member_of_a_soft_group_that_finds_no_room_beside_a_claim_is_not_check
     assert nodes_of(only(ef.Answer, placed(driver, effects))) == ["node-2"]
 
 
+def test_a_member_of_a_soft_group_is_answered_where_it_is_if_the_others_cannot_be_read() -> None:
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    effects = driver.ask(request("server-9", group=SOFT_GROUP))
+    node = only_claim(effects).node
+
+    answer = only(ef.Answer, stand(driver, group_question(placed(driver, effects)), error="no server answers"))
+
+    assert nodes_of(answer) == [node]
+
+
 def soft_pair_apart() -> tuple[SchedulerDriver, list[ef.Effect], str, str]:
     """The junior of a soft affinity group is written on a node while the other member stands on another one: the
     effects of its answer from Placement, its node, and that of the other."""
