@@ -34,10 +34,10 @@ If two requests see each other, only one has to yield: the one with the smallest
 again a few times, and yields only if the other one stays.  A request that has yielded waits for a random time.  If
 both have yielded, they have changed sides; a senior that has yielded is therefore more patient the next time.
 
-A soft group fails no request: its member is answered where it is if little time or one attempt is left.  It is not
-checked if its decision knew other members, because the weights have counted them, unless all of these were claims on
-its own host.  Those may be given up, for example because the agent is late, and the check of their requests may come
-before this member is written.
+A soft group fails no request: its member is answered where it is if the others cannot be read, or if little time or one
+attempt is left.  It is not checked if its decision knew other members, because the weights have counted them, unless
+all of these were claims on its own host.  Those may be given up, for example because the agent is late, and the check
+of their requests may come before this member is written.
 
 ================  ===========================================================  ========================================
 policy            checked when                                                 in the wrong place

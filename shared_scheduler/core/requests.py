@@ -652,21 +652,30 @@ class Requests:
         state = self._under_way.get(int(event.ask_id.split(".")[1]))
         if state is None or state.phase != RequestPhase.CHECKING or state.check.ask_id != event.ask_id:
             return
-        if event.error:
+        check = self._check_of(state)
+        if not event.error:
+            self._follow(step, state, check, event)
+        elif check is self._group_check and is_soft_affinity(state.request.group):
+            self._pass(step, state)
+        else:
             text = f"the members of {_group_of(state)} could not be read: {event.error}"
             self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
-            return
-        check = self._check_of(state)
+
+    def _follow(self, step: Step, state: RequestState, check: GroupCheck | SpreadCheck, event: GroupAnswered) -> None:
         match check.judge(state, event):
             case Yield() if check is self._group_check and self._stays(step, state):
-                state.check.passed = True
-                self._checked(step, state)
+                self._pass(step, state)
             case Agreed():
                 self._checked(step, state)
             case CheckAgain(pause_s):
                 self._timers.set(("group", str(state.key)), step.now + pause_s)
             case Yield() as wanted:
                 self._yield(step, state, wanted)
+
+    def _pass(self, step: Step, state: RequestState) -> None:
+        """Leave a member of a soft group where it is."""
+        state.check.passed = True
+        self._checked(step, state)
 
     def _stays(self, step: Step, state: RequestState) -> bool:
         """Whether a member of a soft group might find no host in time, or no attempt for one, if it yielded."""
