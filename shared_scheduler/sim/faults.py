@@ -15,6 +15,7 @@ from random import Random
 
 from shared_scheduler.sim.evacuations import Outage
 from shared_scheduler.sim.floods import FLOOD_HOST, Flood
+from shared_scheduler.sim.label_bursts import BURST, LabelBurst
 from shared_scheduler.sim.left_providers import LeftProvider
 from shared_scheduler.sim.lies import LyingNode
 from shared_scheduler.sim.network import NetworkFaults
@@ -105,6 +106,7 @@ class Faults:
             "provider_stays": self._provider_stays,
             "host_evacuated": self._host_evacuated,
             "host_reboots": self._host_reboots,
+            "label_bursts": self._label_bursts,
         }
 
     def draw(
@@ -381,6 +383,16 @@ class Faults:
 
         self._span(at_s, for_s, begin, end)
         return "to each pair"
+
+    def _label_bursts(self, at_s: float, _for_s: float) -> str:
+        """Many requests for servers of one label come at the same moment."""
+        world = self._world
+        if not world.users.workload.spread:
+            return "nobody, there are no racks"
+        rng = world.rng(f"burst at {at_s}")
+        requests = rng.randint(*BURST)
+        LabelBurst(world, rng, rng.choice((1, 1, 2))).plan(at_s, requests)
+        return f"{requests} requests"
 
     # -- schedulers
 
