@@ -109,6 +109,8 @@ class Yield:
     pause_s: float
     hosts: frozenset[str] = frozenset()
     full: frozenset[str] = frozenset()
+    #: to others that are undecided, or were placed meanwhile: bounded only by the deadline of the request
+    others_came: bool = False
 
 
 Outcome = Agreed | CheckAgain | Yield

@@ -207,6 +207,10 @@ class InstancePlacement:
         """Mark the instance for another decision, because it has lost its host."""
         self.state, self.choice, self.claim = InstanceState.OPEN, None, None
 
+    def forgive_attempts(self) -> None:
+        """Begin to count its attempts again: the last one has found a host, and others came first."""
+        self.attempts = min(self.attempts, 1)
+
     def forget_late(self) -> None:
         """Include the hosts whose agents were late again, as if the instance had not been tried on them."""
         self._include_late()
@@ -287,6 +291,8 @@ class CheckState:
     yields: int = 0
     #: those of them because of the group
     group_yields: int = 0
+    #: how often the request has yielded, without being in ``yields``, to others that came first (``spread_check.py``)
+    deferrals: int = 0
     #: the pause after the yield that is under way
     pause_s: float = 0.0
     #: whether no other member was known when a host was chosen
@@ -303,6 +309,10 @@ class CheckState:
     vacated: frozenset[tuple[str, str]] = frozenset()
     #: those whose requests had no answer
     unsettled: frozenset[str] = frozenset()
+    #: those for which the request has waited in vain: they count as senior from then on
+    stayed: frozenset[str] = frozenset()
+    #: the servers that were built, or had an answer, at the last check
+    answered: frozenset[str] = frozenset()
     #: those that hold several nodes, one of which they will leave, as after an evacuation
     leaving: frozenset[str] = frozenset()
 

@@ -55,6 +55,12 @@ PLACING     every instance is written, alternates found     -           keep eve
 CHECKING    the group agrees                                PLACING     it is not checked again
 CHECKING    another member is in the wrong place, senior    CHECKING    AskGroup again after a pause
 CHECKING    another member is in the wrong place            YIELDING    cancel every claim
+CHECKING    undecided servers of its group or label are     CHECKING    AskGroup again after a pause
+            to leave its domain, or to be answered
+CHECKING    its domain has too many servers, and others     YIELDING    cancel every claim; this costs no attempt
+            are undecided or were answered meanwhile
+CHECKING    its domain has too many servers                 YIELDING    cancel every claim
+CHECKING    the same, more than ``YIELDS_MAX`` times        FAILING     cancel every claim
 CHECKING    another member is in the wrong place, soft,     PLACING     it is not checked again
             and little time or one attempt is left
 CHECKING    the members cannot be read                      FAILING     cancel every claim
@@ -710,6 +716,8 @@ class Requests:
         state.enter(RequestPhase.YIELDING, step.now)
         state.check.hosts, state.check.pause_s = wanted.hosts, wanted.pause_s
         for instance in state.instances:
+            if wanted.others_came:
+                instance.forgive_attempts()
             if instance.choice is not None and instance.choice.node in wanted.full:
                 instance.out[instance.choice.node] = wanted.reason
         for claim in list(state.claims()):
@@ -808,14 +816,22 @@ class Requests:
             state.enter(RequestPhase.PLACING, step.now)
         if state.phase == RequestPhase.CHECKING:
             text = f"the members of {_group_of(state)} could not be read in time"
-            self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
+            self._fail(step, state, FailureCode.GROUP_UNSETTLED, _others_first(state) or text)
             return
         if state.phase == RequestPhase.PLACING and state.all_in(InstanceState.WRITTEN):  # only alternates are missing
             self._alternates.give_up(state)
             self._finish(step, state)
             return
-        late = FailureCode.TIMED_OUT, f"no host after {step.now - state.arrived_s:.1f} s"
-        self._fail(step, state, *next((one.not_tried for one in state.instances if one.not_tried), late))
+        self._fail(step, state, *self._why_late(step, state))
+
+    @staticmethod
+    def _why_late(step: Step, state: RequestState) -> tuple[FailureCode, str]:
+        not_tried = next((one.not_tried for one in state.instances if one.not_tried), None)
+        if not_tried is not None:
+            return not_tried
+        if text := _others_first(state):
+            return FailureCode.GROUP_UNSETTLED, text
+        return FailureCode.TIMED_OUT, f"no host after {step.now - state.arrived_s:.1f} s"
 
     def on_alternates_timer(self, step: Step, key: str) -> None:
         """Begin the search for alternates, or answer without the missing ones."""
@@ -851,6 +867,14 @@ def is_unanswered(claim: OpenClaim, ending: ClaimState) -> bool:
     if ending == ClaimState.NOT_WRITTEN:
         return claim.write_code in UNANSWERED
     return ending == ClaimState.DELETED and claim.reason is None
+
+
+def _others_first(state: RequestState) -> str:
+    """Why a request has no host in time although it was written; empty if it has not waited for others."""
+    check = state.check
+    if not (check.deferrals or check.unsettled):
+        return ""
+    return f"other servers of {_group_of(state)} came first: it has yielded {check.deferrals + check.yields} times"
 
 
 def _group_of(state: RequestState) -> str:

@@ -23,39 +23,49 @@ build.  As in Kubernetes, such a change leaves the other servers where they are.
 schedulers know of each other.  It does not hold for a built server that another scheduler moves, as long as the table
 does not show its new place: the server is not looked up.
 
+Requests that find each other undecided go on in the order of their servers' uuids, which every scheduler sees alike.
+Those of the others with a smaller uuid than the own ones *come first*; so does one for whose leave the request has
+waited in vain, because its scheduler has died or does not see this one.  A request keeps what it wrote only where it is
+in the way of none that comes first; otherwise it *makes way*: it yields, however often, until its deadline.
+
 =======================================================  =============================================================
 the constraint holds                                     outcome
 =======================================================  =============================================================
 with the servers of answered requests in the minimum     ``Agreed``
-only with all servers in the minimum                     ``CheckAgain``, at most ``ANSWERS_MAX`` times, then ``Yield``
-not at all; the request is senior                        ``CheckAgain``, at most ``CHECKS_MAX`` times, then ``Yield``
-not at all                                               ``Yield``
+in the same way, without the undecided ones that come    ``CheckAgain``: they make way; at most ``ANSWERS_MAX`` times,
+later                                                    then ``Yield``
+without those, and with the ones that come first in the  ``CheckAgain``: those will be answered; at most
+minimum, none of which is in a domain of the request     ``ANSWERS_MAX`` times, then ``Yield``
+not at all, and others are undecided or were answered    ``Yield``, which costs no attempt
+since the last check
+not at all                                               ``Yield``, at most ``YIELDS_MAX`` times
 =======================================================  =============================================================
 
-The request is *senior* if its smallest instance uuid is smaller than those of all servers that may still yield.  A
-request that has yielded remembers where Placement had the servers that were looked up, on which nodes the table had
+*Undecided requests do not wait for each other in a circle.*  A request waits for younger ones in its domains, which
+find it there and make way, or for older ones in other domains, for which it makes no difference.  Of those in the
+domain with the fewest servers that have an answer, the oldest is answered as soon as the others have made way: its
+domain is the minimum then.  The others go there too, because the next decision of each one has the counts of its
+check.  Only the oldest of all in sight waits for ``ANSWERS_MAX`` checks, the others for half of them: if the servers of
+one request come before and after that of another one, both may wait for each other, and then one leaves first.  Whoever
+is never answered, and still holds allocations, counts where these are, but nobody waits for him more than once.  The
+pauses after a yield grow to at most ``DEFERRAL_PAUSE_MAX_S``.  Whether and when a request makes way is no part of the
+proof above, so schedulers with different rules may run together.
+
+A request that has yielded remembers where Placement had the servers that were looked up, on which nodes the table had
 them in vain, whose requests had no answer, and which ones are not certain to stay.  So it does not decide as before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import chain
+from dataclasses import dataclass
 from random import Random
 
 import numpy as np
 
 from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import GroupAnswered
-from shared_scheduler.core.group_check import (
-    CHECK_PAUSE_S,
-    CHECKS_MAX,
-    YIELD_PAUSE_S,
-    Agreed,
-    CheckAgain,
-    Outcome,
-    Yield,
-)
+from shared_scheduler.core.group_check import CHECK_PAUSE_S, YIELD_PAUSE_S, Agreed, CheckAgain, Outcome, Yield
 from shared_scheduler.core.request_state import RequestState
 from shared_scheduler.core.step import Step
 from shared_scheduler.decision.host_restrictions import skips_filters
@@ -68,8 +78,36 @@ from shared_scheduler.table.host_table import HostTable
 
 #: the reason of a claim that was taken back because its domain had too many servers
 SPREAD_TOO_FAR = "spread_too_far"
-#: checks while only the servers of requests without an answer make the constraint hold
+#: checks of the oldest of the undecided requests while it waits for the others
 ANSWERS_MAX = 50
+#: the longest pause after a yield to others that came first
+DEFERRAL_PAUSE_MAX_S = 2.0
+NOBODY = frozenset[str]()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The slots of all servers.
+
+    ``others``: of those that were looked up; ``homes``: the same, as far as they are certain to stay there; ``sure``:
+    of the built and the own ones; ``also``: where some of the built ones may be besides."""
+
+    others: Mapping[str, list[int]]
+    homes: Mapping[str, list[int]]
+    sure: IntArray
+    also: list[int]
+
+    def everywhere(self, besides: frozenset[str] = NOBODY) -> IntArray:
+        """Wherever they may be."""
+        return np.concatenate((self._of(self.others, besides), _array(self.also), self.sure))
+
+    def at_home(self, besides: frozenset[str] = NOBODY) -> IntArray:
+        """Where they are certain to be."""
+        return np.concatenate((self._of(self.homes, besides), self.sure))
+
+    @staticmethod
+    def _of(places: Mapping[str, list[int]], besides: frozenset[str]) -> IntArray:
+        return _array(slot for uuid, slots in places.items() if uuid not in besides for slot in slots)
 
 
 class SpreadCheck:
@@ -106,38 +144,72 @@ class SpreadCheck:
         built = {uuid: slot for uuid, slot in self._not_asked(state).items() if uuid not in event.gone}
         others = {uuid: self._slots(providers) for uuid, providers in event.standing.items() if uuid not in built}
         homes = {uuid: self._home(uuid, slots) for uuid, slots in others.items()}
-        counted, hoped, least = self._counts(state, own, built, others, homes, event.unanswered)
-        self._remember(state, {uuid: homes[uuid] or slots for uuid, slots in others.items()}, built)
         check.unsettled = event.unanswered & others.keys()
         check.leaving = frozenset(uuid for uuid, home in homes.items() if not home)
-        if _hold(counted, least, own):
+        self._remember(state, {uuid: homes[uuid] or slots for uuid, slots in others.items()}, built)
+        others_came = self._others_came(state, frozenset(built.keys() | others.keys()))
+        found = _Found(others, homes, np.concatenate((_array(built.values()), own)), self._also(built))
+        counted = self._counted(state, found.everywhere())
+        if _hold(counted, self._counted(state, found.at_home(check.unsettled)), own):
             check.spread_passed = True
             return Agreed()
         check.checks_made += 1
-        if _hold(counted, hoped, own) and check.checks_made < ANSWERS_MAX:
+        if self._waits(state, found, own):
             return CheckAgain(self._rng.uniform(0, CHECK_PAUSE_S))
-        mine = min(state.request.instance_uuids)
-        if event.unanswered and mine < min(event.unanswered) and check.checks_made < CHECKS_MAX:
-            return CheckAgain(self._rng.uniform(0, CHECK_PAUSE_S))
-        check.checks_made = 0
-        check.yields += 1
-        return Yield(_reason(counted, hoped, own), self._rng.uniform(0, YIELD_PAUSE_S))
+        return self._yield(state, _reason(counted, self._hoped(state, found), own), others_came)
 
-    def _counts(
-        self,
-        state: RequestState,
-        own: IntArray,
-        built: dict[str, int],
-        others: Mapping[str, list[int]],
-        homes: Mapping[str, list[int]],
-        unanswered: frozenset[str],
-    ) -> tuple[list[Counted], list[Counted], list[Counted]]:
-        """All servers wherever they may be; where they are if all get an answer; and those that have one."""
-        also, sure = [self._also(built)], np.concatenate((_array(built.values()), own))
-        answered = [slots for uuid, slots in homes.items() if uuid not in unanswered]
-        counted = self._counted(state, sure, [*others.values(), *also])
-        hoped = self._counted(state, sure, [*homes.values(), *also]) if homes != others else counted
-        return counted, hoped, self._counted(state, sure, answered)
+    @staticmethod
+    def _others_came(state: RequestState, others: frozenset[str]) -> bool:
+        """Whether others are undecided, or were answered since the last check."""
+        check, before = state.check, state.check.answered
+        check.answered = others - check.unsettled
+        return bool(check.unsettled or check.answered - before)
+
+    def _waits(self, state: RequestState, found: _Found, own: IntArray) -> bool:
+        """Whether the request keeps what it wrote, because others will leave, or will be answered."""
+        check = state.check
+        check.stayed &= check.unsettled
+        seniors = self._seniors(state)
+        juniors = check.unsettled - seniors
+        ahead = self._counted(state, found.everywhere(juniors))
+        if not _hold(ahead, self._counted(state, found.at_home(check.unsettled)), own):
+            beside = any(self._share_a_domain(ahead, own, found.others[uuid]) for uuid in seniors)
+            if beside or not _hold(ahead, self._hoped(state, found, juniors), own):
+                return False
+        if check.checks_made < (ANSWERS_MAX if self._is_eldest(state) else ANSWERS_MAX // 2):
+            return True
+        check.stayed |= {uuid for uuid in juniors if self._share_a_domain(ahead, own, found.others[uuid])}
+        return False
+
+    def _yield(self, state: RequestState, reason: Reason, others_came: bool) -> Yield:
+        check = state.check
+        check.checks_made = 0
+        if not others_came:
+            check.yields += 1
+            return Yield(reason, self._rng.uniform(0, YIELD_PAUSE_S))
+        times = 1 + check.deferrals + len(self._seniors(state))
+        check.deferrals += 1
+        return Yield(reason, self._rng.uniform(0, min(times * YIELD_PAUSE_S, DEFERRAL_PAUSE_MAX_S)), others_came=True)
+
+    @staticmethod
+    def _is_eldest(state: RequestState) -> bool:
+        """Whether its smallest uuid is smaller than those of all undecided servers."""
+        mine = min(state.request.instance_uuids)
+        return all(mine < uuid for uuid in state.check.unsettled)
+
+    @staticmethod
+    def _seniors(state: RequestState) -> frozenset[str]:
+        """The undecided servers that come first."""
+        check, mine = state.check, min(state.request.instance_uuids)
+        return frozenset(uuid for uuid in check.unsettled if uuid < mine) | check.stayed
+
+    @staticmethod
+    def _share_a_domain(counted: list[Counted], own: IntArray, slots: list[int]) -> bool:
+        return any(bool(np.isin(one.domains.take(own), one.domains.take(_array(slots))).any()) for one in counted)
+
+    def _hoped(self, state: RequestState, found: _Found, besides: frozenset[str] = NOBODY) -> list[Counted]:
+        """The servers where they are if all except ``besides`` get an answer."""
+        return self._counted(state, np.concatenate((found.at_home(besides), _array(found.also))))
 
     def _home(self, uuid: str, slots: list[int]) -> list[int]:
         """Where a server raises the minimum.  One that was evacuated holds its source as well until that comes back; it
@@ -189,10 +261,9 @@ class SpreadCheck:
         """The slots of the providers that are compute nodes."""
         return [slot for uuid in providers if (slot := self._table.slot_of(uuid)) is not None]
 
-    def _counted(self, state: RequestState, sure: IntArray, others: Iterable[list[int]]) -> list[Counted]:
+    def _counted(self, state: RequestState, slots: IntArray) -> list[Counted]:
         context = self._decider.context(state.request)
-        places = np.concatenate((_array(chain.from_iterable(others)), sure))
-        return count(context, constraints_of(context, SpreadMode.HARD), places)
+        return count(context, constraints_of(context, SpreadMode.HARD), slots)
 
 
 def _array(slots: Iterable[int]) -> IntArray:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.group_check import CHECK_PAUSE_S, YIELD_PAUSE_S
+from shared_scheduler.core.group_check import CHECK_PAUSE_S, YIELD_PAUSE_S, YIELDS_MAX
+from shared_scheduler.core.spread_check import ANSWERS_MAX, DEFERRAL_PAUSE_MAX_S
 from shared_scheduler.decision.decision_settings import DecisionSettings, SpreadImages
 from shared_scheduler.decision.request import Group, Request
 from shared_scheduler.decision.spread_request import label_uuid
@@ -31,10 +32,14 @@ from tests.unit.core.scheduler_driver import (
 WEB = label_uuid("project", "web")
 
 
-def in_racks(*nodes: str, images: SpreadImages = SpreadImages.IGNORED) -> SchedulerDriver:
+def in_racks(
+    *nodes: str, images: SpreadImages = SpreadImages.IGNORED, vcpus: int = 4, attempts_max: int = 30
+) -> SchedulerDriver:
     """A scheduler that spreads over racks; each node is in a rack of its own."""
-    driver = SchedulerDriver(decision=DecisionSettings(spread_keys=("rack",), spread_images=images))
-    driver.with_agents(*nodes)
+    driver = SchedulerDriver(
+        decision=DecisionSettings(spread_keys=("rack",), spread_images=images), attempts_max=attempts_max
+    )
+    driver.with_agents(*nodes, vcpus=vcpus)
     racks = tuple(
         AggregateFacts(number, f"aggregate-{number}", node, frozenset({node.replace("node", "host")}), {"rack": node})
         for number, node in enumerate(nodes, 1)
@@ -490,3 +495,151 @@ def test_a_server_waits_again_if_no_other_rack_has_room() -> None:
     driver, effects = waits_in_vain(vcpus=4)
     assert [claim.node for claim in claims_in(effects)] == ["node-1"]
     only(ef.Answer, stand(driver, placed(driver, effects), server_4="node-2"))
+
+
+# -- many requests at the same moment
+
+
+def yields(driver: SchedulerDriver, effects: list[ef.Effect], unanswered: str = "", **homes: str) -> list[ef.Effect]:
+    """A request is written, finds these servers and deletes what it wrote: what it does after the pause."""
+    delete = only(ef.DeleteAllocation, stand(driver, placed(driver, effects), unanswered, **homes))
+    return after_pause(driver, delete)
+
+
+def after_pause(driver: SchedulerDriver, delete: ef.DeleteAllocation) -> list[ef.Effect]:
+    """The claims, or the end, of the request after this delete."""
+    driver.deleted(delete)
+    found, until_s = list[ef.Effect](), driver.now + DEFERRAL_PAUSE_MAX_S
+    while not found and driver.now < until_s:
+        effects = driver.wait(0.01)
+        found = [one for one in effects if isinstance(one, ef.Fail) or claims_in([one])]
+    return found
+
+
+def home_in(effects: list[ef.Effect]) -> str:
+    (claim,) = claims_in(effects)
+    return claim.node
+
+
+def test_a_server_makes_way_for_an_older_one_in_its_rack_that_waits_for_the_same_third_one() -> None:
+    # given two racks with one undecided server each, and one more that is placed beside the older of them
+    driver = in_racks("node-1", "node-2")
+    driver.hear(snapshot("node-2", 2, free_mb=2048))
+    effects = driver.ask(asking("server-9"))
+    assert home_in(effects) == "node-1"
+    # when both have come at the same moment, then it does not wait there, because the older one waits until it leaves
+    only_claim(yields(driver, effects, "server-4 server-5", server_4="node-1", server_5="node-2"))
+
+
+def test_a_server_keeps_its_place_while_only_younger_ones_are_in_its_rack() -> None:
+    # given two younger ones in the rack of a server, and one in the other rack
+    driver = in_racks("node-1", "node-2")
+    ask = placed(driver, driver.ask(asking("server-1")))
+    others = {"server_4": "node-1", "server_5": "node-1", "server_6": "node-2"}
+    home = {"server_4": "node-1", "server_6": "node-2"}
+    # when they leave one after the other, then it is answered as soon as none of them is there
+    assert stand(driver, ask, "server-4 server-5 server-6", **others) == []
+    ask = only(ef.AskGroup, driver.wait(CHECK_PAUSE_S))
+    assert stand(driver, ask, "server-4 server-6", **home) == []
+    ask = only(ef.AskGroup, driver.wait(CHECK_PAUSE_S))
+    only(ef.Answer, stand(driver, ask, "server-6", server_6="node-2"))
+
+
+def test_making_way_costs_neither_one_of_the_yields_nor_an_attempt() -> None:
+    # given a request that may try few hosts, and an older one that is always in its rack
+    driver = in_racks("node-1", "node-2", attempts_max=2)
+    effects = driver.ask(asking("server-9"), within_s=300.0)
+    for _ in range(3 * YIELDS_MAX):
+        effects = yields(driver, effects, "server-4", server_4=home_in(effects))
+    # when that one has an answer at last, then this one is placed
+    other = "node-2" if home_in(effects) == "node-1" else "node-1"
+    only(ef.Answer, stand(driver, placed(driver, effects), server_4=other))
+
+
+def test_servers_that_were_answered_meanwhile_came_first_too() -> None:
+    # given racks in which more servers are answered each time before a request reads them
+    driver = in_racks("node-1", "node-2", vcpus=64)
+    effects, others = driver.ask(asking("server-9"), within_s=300.0), dict[str, str]()
+    for number in range(2 * YIELDS_MAX):
+        more = (f"server_{each}{number}" for each in range(4 if others else 2))
+        others |= dict.fromkeys(more, home_in(effects))
+        effects = yields(driver, effects, **others)
+    # when no other one comes, then it is placed
+    only(ef.Answer, stand(driver, placed(driver, effects), **others))
+
+
+def test_a_request_fails_if_the_same_servers_are_in_its_way_wherever_it_goes() -> None:
+    # given two servers with an answer that are read in the rack of a request each time, which no history explains
+    driver = in_racks("node-1", "node-2")
+    effects = driver.ask(asking("server-9"))
+    for _ in range(1 + YIELDS_MAX):
+        home = home_in(effects)
+        effects = yields(driver, effects, server_4=home, server_5=home)
+    # when that happens once too often
+    home = home_in(effects)
+    delete = only(ef.DeleteAllocation, stand(driver, placed(driver, effects), server_4=home, server_5=home))
+    # then the request ends long before its deadline
+    (failed,) = of_kind(ef.Fail, driver.deleted(delete))
+    assert failed.code is ef.FailureCode.GROUP_UNSETTLED
+
+
+def test_a_request_for_which_others_come_first_until_its_deadline_fails_with_that_reason() -> None:
+    driver = in_racks("node-1", "node-2")
+    effects = driver.ask(asking("server-9"), within_s=12.0)
+    while claims_in(effects):
+        effects = yields(driver, effects, "server-4", server_4=home_in(effects))
+    failed = only(ef.Fail, effects)
+    assert failed.code is ef.FailureCode.GROUP_UNSETTLED
+    assert failed.text.startswith("other servers of label web came first: it has yielded ")
+    driver.idle()
+
+
+def stays_in_vain(driver: SchedulerDriver, ask: ef.AskGroup, unanswered: str, **homes: str) -> list[ef.Effect]:
+    """Younger servers stay undecided in the rack of a request, as if their scheduler had died: what the request does
+    after all of its checks."""
+    for _ in range(ANSWERS_MAX):
+        effects = stand(driver, ask, unanswered, **homes)
+        if of_kind(ef.DeleteAllocation, effects):
+            return after_pause(driver, only(ef.DeleteAllocation, effects))
+        (ask,) = of_kind(ef.AskGroup, driver.wait(CHECK_PAUSE_S))
+    raise AssertionError("it waits without an end")
+
+
+def test_an_older_one_does_not_wait_without_an_end_for_a_younger_one_whose_scheduler_has_died() -> None:
+    # given a younger one that never leaves the rack of an older one
+    driver = in_racks("node-1", "node-2")
+    driver.hear(snapshot("node-2", 2, free_mb=2048))
+    effects = driver.ask(asking("server-1"))
+    assert home_in(effects) == "node-1"
+    # when the older one decides again, then it goes to the other rack, and waits for nobody
+    effects = stays_in_vain(driver, placed(driver, effects), "server-4", server_4="node-1")
+    assert home_in(effects) == "node-2"
+    only(ef.Answer, stand(driver, placed(driver, effects), "server-4", server_4="node-1"))
+
+
+def test_a_younger_one_that_has_not_left_comes_first_from_then_on() -> None:
+    # given a rack that is full, one with an undecided server, and one that a younger server never leaves
+    driver = in_racks("node-1", "node-2", "node-3")
+    full = {"server-3": Consumer({"node-2": {"VCPU": 4}}, True, WEB)}
+    driver.hear(snapshot("node-2", 2, consumers=full))
+    driver.hear(snapshot("node-3", 2, consumers={"other": Consumer({"node-3": {"VCPU": 4}}, True)}))
+    others = {"server_0": "node-3", "server_4": "node-1"}
+    # when an older one has waited for that one in vain, and finds it in its rack again
+    ask = placed(driver, driver.ask(asking("server-1")))
+    effects = stays_in_vain(driver, ask, "server-0 server-4", **others)
+    assert home_in(effects) == "node-1"
+    # then it makes way at once, until the undecided one has an answer
+    effects = yields(driver, effects, "server-0 server-4", **others)
+    only(ef.Answer, stand(driver, placed(driver, effects), "server-4", **others))
+
+
+def test_an_older_one_on_a_node_that_the_scheduler_does_not_know_is_in_nobodys_way() -> None:
+    # given a server that waits for the answer of an older one in the other rack
+    driver = in_racks("node-1", "node-2")
+    driver.hear(Increment("node-1", 1, 2, consumers={"server-7": Consumer(taken("node-1"), True, WEB)}))
+    pending = {"server-4": Consumer(taken("node-2"), True, WEB)}
+    driver.hear(Increment("node-2", 1, 2, consumers=pending, claims={"claim": "server-4"}))
+    ask = placed(driver, driver.ask(asking()))
+    # when still another one holds something of a provider that is no known node, then it goes on to wait
+    assert stand(driver, ask, "server-3 server-4", server_3="elsewhere", server_4="node-2") == []
+    only(ef.AskGroup, driver.wait(CHECK_PAUSE_S))
