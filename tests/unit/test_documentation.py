@@ -29,6 +29,7 @@ from shared_scheduler.core import (
     own_writes,
     recheck,
     request_state,
+    spread_check,
     unlisted_nodes,
     verdict_limit,
     write_pace,
@@ -315,7 +316,8 @@ SENTENCES = {
     ),
     "doc/source/admin/spreading.rst": (
         f"at most {WORDS[spread_request.CONSTRAINTS_MAX]} constraints",
-        f"others come first {WORDS[group_check.YIELDS_MAX]} times",
+        f"too many servers {WORDS[group_check.YIELDS_MAX]} times",
+        f"decided again after at most {spread_check.DEFERRAL_PAUSE_MAX_S:.0f} s",
     ),
     "doc/source/admin/tuning.rst": (
         f"or {state_sync.AUDIT_READS_PER_S:.0f} a second if there are more than "

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -82,3 +83,9 @@ def failed(world: World) -> list[SentRequest]:
 def times_s(world: World) -> list[float]:
     """How long the others took, sorted."""
     return sorted(one.ended_s - one.asked_s for one in world.users.asked.values() if isinstance(one.outcome, Answer))
+
+
+def in_racks(world: World) -> Counter[str]:
+    """The servers in each rack, as Placement has them."""
+    held = world.placement.consumers.items()
+    return Counter(world.rack_of(next(iter(nodes))) for uuid, nodes in held if uuid in world.users.servers)

@@ -9,7 +9,7 @@ from shared_scheduler.core.effects import Fail, FailureCode
 from shared_scheduler.sim.faults import Faults
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.world import Sizes, World
-from tests.unit.sim.label_bursts import QUIET, TROUBLES, Trouble, burst, failed, times_s
+from tests.unit.sim.label_bursts import QUIET, TROUBLES, Trouble, burst, failed, in_racks, times_s
 
 SEEDS = (1,)
 #: whose allocations stay as long as nobody can tell whether the dead scheduler has answered
@@ -26,6 +26,7 @@ def test_all_of_them_are_placed_soon(trouble: Trouble, requests: int) -> None:
         assert world.checkers.violations == []
         assert [one.outcome for one in failed(world)] == []
         assert times_s(world)[-1] < SOON_S
+        assert set(in_racks(world).values()) <= {requests // 3, -(-requests // 3)}
 
 
 @pytest.mark.parametrize("requests", [12, 20])
