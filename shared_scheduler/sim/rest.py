@@ -26,7 +26,7 @@ from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.report import window_counters
 from shared_scheduler.sim.schedulers import SimScheduler
-from shared_scheduler.sim.second_writer import SecondWriter
+from shared_scheduler.sim.second_writer import PART_OF_WORLDS, SecondWriter
 from shared_scheduler.sim.workload import SentRequest, ServerState
 from shared_scheduler.table.row import Freshness
 
@@ -82,7 +82,8 @@ def heal(world: World) -> None:
     rest.settled()
     rest.ask_alone()
     rest.be_quiet()
-    SecondWriter(world).write_and_check()
+    if world.rng("somebody else writes").random() < PART_OF_WORLDS:
+        SecondWriter(world).write_and_check()
 
 
 def end_faults(world: World) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from shared_scheduler.sim.world import World
 
 OPERATOR = "operator"
+#: worlds that have one; it takes a minute of virtual time
+PART_OF_WORLDS = 1 / 3
 #: servers whose allocations are changed
 CHANGED_MAX = 6
 #: interval of the agents' reads of Placement from now on, and time after which each has read, published and told
