@@ -103,6 +103,24 @@ def test_a_group_that_is_always_elsewhere_fails_the_request() -> None:
     driver.idle()
 
 
+def test_others_without_an_answer_make_a_request_wait_but_do_not_fail_it() -> None:
+    # given another member whose request has no answer, and which changes sides as often as this one
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    effects = driver.ask(request("server-9", group=GROUP))
+    for _ in range(2 * YIELDS_MAX):
+        claim = only_claim(effects)
+        other = "node-2" if claim.node == "node-1" else "node-1"
+        ask = group_question(placed(driver, effects))
+        undecided = frozenset({"server-5"})
+        answer = ev.GroupAnswered(ask.ask_id, {"server-5": frozenset({other})}, "", undecided, cause=ask.cause)
+        driver.deleted(only(ef.DeleteAllocation, driver.give(answer)))
+        effects = driver.wait(YIELD_PAUSE_S)
+    # when it is where this one was written at last
+    ask = group_question(placed(driver, effects))
+    # then the request is answered
+    only(ef.Answer, stand(driver, ask, server_5=only_claim(effects).node))
+
+
 #: of members that are not alone on their host, none moves without the other
 BUILT = {"server-5": member("node-1"), "server-7": member("node-1")}
 
