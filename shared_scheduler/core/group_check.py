@@ -32,7 +32,9 @@ not answer, the request fails with that reason.
 
 If two requests see each other, only one has to yield: the one with the smallest instance uuid is *senior*.  It reads
 again a few times, and yields only if the other one stays.  A request that has yielded waits for a random time.  If
-both have yielded, they have changed sides; a senior that has yielded is therefore more patient the next time.
+both have yielded, they have changed sides; a senior that has yielded is therefore more patient the next time.  Yields
+of an affinity group to members whose requests have no answer are bounded by the deadline only: these may still change
+sides themselves.
 
 A soft group fails no request: its member is answered where it is if the others cannot be read, or if little time or one
 attempt is left.  It is not checked if its decision knew other members, because the weights have counted them, unless
@@ -73,7 +75,7 @@ from shared_scheduler.table.host_table import HostTable
 #: checks of a senior request before it yields, and the longest pause between two
 CHECKS_MAX = 4
 CHECK_PAUSE_S = 0.1
-#: how often one request yields before it fails, and the longest pause after one time
+#: how often one request yields before it fails, except to undecided ones, and the longest pause after one time
 YIELDS_MAX = 8
 YIELD_PAUSE_S = 0.2
 #: how often a request of a soft group yields; after that it is answered wherever it is
@@ -189,10 +191,16 @@ class GroupCheck:
         check.checks_made += 1
         if min(own) < min(misplaced.members) and check.checks_made < CHECKS_MAX * (1 + check.group_yields):
             return CheckAgain(self._rng.uniform(0, CHECK_PAUSE_S))
+        return self._yield(state, group, misplaced, event.unanswered)
+
+    def _yield(self, state: RequestState, group: Group, misplaced: Misplaced, undecided: frozenset[str]) -> Yield:
+        check, pause_s = state.check, self._rng.uniform(0, YIELD_PAUSE_S)
+        others_came = group.policy == GroupPolicy.AFFINITY and bool(misplaced.members & undecided)
         check.checks_made = 0
-        check.yields += 1
         check.group_yields += 1
-        return Yield(_reason(group, misplaced), self._rng.uniform(0, YIELD_PAUSE_S), misplaced.hosts, misplaced.full)
+        check.yields += not others_came
+        check.deferrals += others_came
+        return Yield(_reason(group, misplaced), pause_s, misplaced.hosts, misplaced.full, others_came)
 
     def _apart(self, state: RequestState, group: Group, others: Standing, hosts: Mapping[str, str]) -> Misplaced | None:
         ours = frozenset(choice.host for choice in state.choices())

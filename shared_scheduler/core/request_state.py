@@ -291,7 +291,7 @@ class CheckState:
     yields: int = 0
     #: those of them because of the group
     group_yields: int = 0
-    #: how often the request has yielded, without being in ``yields``, to others that came first (``spread_check.py``)
+    #: how often the request has yielded, without being in ``yields``, to others that came first or are undecided
     deferrals: int = 0
     #: the pause after the yield that is under way
     pause_s: float = 0.0

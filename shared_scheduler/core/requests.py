@@ -54,7 +54,8 @@ PLACING     every instance is written, its hard spreading   CHECKING    AskGroup
 PLACING     every instance is written, alternates found     -           keep every claim; Answer
 CHECKING    the group agrees                                PLACING     it is not checked again
 CHECKING    another member is in the wrong place, senior    CHECKING    AskGroup again after a pause
-CHECKING    another member is in the wrong place            YIELDING    cancel every claim
+CHECKING    another member is in the wrong place            YIELDING    cancel every claim; to an undecided one of
+                                                                        affinity, this costs no attempt
 CHECKING    undecided servers of its group or label are     CHECKING    AskGroup again after a pause
             to leave its domain, or to be answered
 CHECKING    its domain has too many servers, and others     YIELDING    cancel every claim; this costs no attempt
