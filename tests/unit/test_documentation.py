@@ -316,7 +316,7 @@ SENTENCES = {
     ),
     "doc/source/admin/spreading.rst": (
         f"at most {WORDS[spread_request.CONSTRAINTS_MAX]} constraints",
-        f"too many servers {WORDS[group_check.YIELDS_MAX]} times",
+        f"too many servers again after {WORDS[group_check.YIELDS_MAX]} times",
         f"decided again after at most {spread_check.DEFERRAL_PAUSE_MAX_S:.0f} s",
     ),
     "doc/source/admin/tuning.rst": (
