@@ -288,6 +288,16 @@ def test_a_removal_shows_at_the_next_first_write() -> None:
     assert (change.node, change.before, change.after, change.seen_by) == (NODE, taken(NODE), {}, ef.SeenBy.NEW)
 
 
+def test_another_request_for_the_same_server_that_replaces_our_write_is_no_change() -> None:
+    # given a server, and the same request once more, which the caller has repeated
+    story = Story()
+    claim = only_claim(story.driver.ask(request(SERVER, force_hosts=(host_of(OTHER),))))
+    story.publish(Consumer(taken(OTHER), True), OTHER, claims={claim.claim_id: SERVER})
+    write = only(ef.WriteAllocation, story.driver.accept(claim))
+    # when its write replaces what stands, as the generation shows
+    assert changes(story.written(write, 2)) == []
+
+
 def test_a_removal_that_was_published_is_not_found_again_at_the_next_write() -> None:
     story = Story()
     assert len(story.publish(BARE)) == 1
