@@ -657,10 +657,8 @@ class Claims:
     def _note_own_write(self, step: Step, claim: OpenClaim, event: AllocationWritten) -> None:
         intent = claim.intent
         if event.code == WriteCode.WRITTEN:
-            is_first = intent.policy is ConsumerPolicy.NEW or not claim.before
             self._own_writes.written(step, OwnWrite(
                 claim.claim_id, intent.consumer, intent.node, claim.written, claim.generation or 0, claim.reflected,
-                is_first,
             ))  # fmt: skip
         elif event.may_arrive or event.code in LEFT_UNKNOWN:
             self._own_writes.uncertain(intent.consumer)

@@ -67,6 +67,8 @@ from shared_scheduler.table.row import (
 OWN_WRITES_MAX = 32_768
 #: Changes of servers of one node that are examined, and the nodes of which that is remembered.
 CHANGES_PER_S, CHANGES_BURST, NODES_MAX = 1.0, 128, 16_384
+#: The generation of a consumer after the write that has created it.
+CREATED = 1
 #: The amounts of a consumer that a change tells.  No server has as many, but an agent may claim more.
 AMOUNTS_MAX = 64
 
@@ -75,8 +77,7 @@ AMOUNTS_MAX = 64
 class OwnWrite:
     """A write of this scheduler that succeeded.  ``generation`` 0: not known.
 
-    ``since``: the version of the row from which on it may be reported.  ``is_first``: Placement had no allocations of
-    the consumer before."""
+    ``since``: the version of the row from which on it may be reported."""
 
     claim_id: str
     consumer: str
@@ -84,7 +85,6 @@ class OwnWrite:
     allocations: Allocations
     generation: int
     since: Version
-    is_first: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class OwnWrites:
         """A write has succeeded."""
         self._end_write(write.consumer)
         before = self._forget(write.consumer)
-        if before is not None and write.is_first:
+        if before is not None and write.generation == CREATED:
             self._examine(step, write.consumer, before, {}, None, SeenBy.NEW)
         stored = self._store(write.node, write.allocations)
         self._left[write.consumer] = _Left(

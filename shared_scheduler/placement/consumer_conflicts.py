@@ -62,6 +62,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shared_scheduler.core.effects import ConsumerPolicy
+from shared_scheduler.core.own_writes import CREATED
 from shared_scheduler.model.resources import plain_allocations, same_allocations
 from shared_scheduler.placement.in_doubt_writes import WriteAttempt
 from shared_scheduler.protocol.backoff import Backoff
@@ -71,9 +72,6 @@ from shared_scheduler.protocol.messages import Allocations
 ORPHAN_AFTER_S = 2.0
 #: Waits before a write is sent again after a conflict.
 CONFLICT_BACKOFF = Backoff(0.02, 0.5, least=0.5)
-#: The generation of a consumer after the write that has created it.
-CREATED = 1
-
 
 #: Provider to its generation; None: there is no such provider.
 Generations = Mapping[str, int | None]

@@ -211,7 +211,7 @@ def test_the_newest_writes_are_remembered() -> None:
     writes = OwnWrites(table, writes_max=2)
     for number in range(4):
         writes.begin(f"server-{number}")
-        writes.written(step, OwnWrite("claim", f"server-{number}", NODE, taken(NODE), 1, Version(0, 0), True))
+        writes.written(step, OwnWrite("claim", f"server-{number}", NODE, taken(NODE), 1, Version(0, 0)))
     assert len(writes) == 2
     assert writes.left("server-1") is None
     assert writes.left("server-3") == Consumer(taken(NODE), generation=1, whole=True)
