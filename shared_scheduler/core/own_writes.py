@@ -192,9 +192,8 @@ class OwnWrites:
 
     def reported(self, step: Step, node: str, consumers: Iterable[str]) -> None:
         """The agent of a node has published changes of these consumers."""
-        for consumer in consumers:
-            if consumer in self._left:
-                self._compare(step, consumer, node)
+        for consumer in sorted(consumer for consumer in consumers if consumer in self._left):
+            self._compare(step, consumer, node)
 
     def all_reported(self, step: Step, node: str, read_at_s: float = float("-inf")) -> None:
         """The whole row of a node is new; ``read_at_s``: when the read of the databases began, if no agent told it."""

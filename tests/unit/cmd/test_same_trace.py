@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-#: a little of everything that a world can have
+#: a little of everything that a world can have, changes by others at its end included
 ASKED = (
-    "simulate --seed 7 --nodes 8 --schedulers 3 --duration 15 --loss 10% --duplicates 5% --late 20% --garbled 2% "
+    "simulate --seed 2 --nodes 8 --schedulers 3 --duration 15 --loss 10% --duplicates 5% --late 20% --garbled 2% "
     "--topologies 0.4 --migrations 1 --newer 0.3 --agentless 0.2 --fault-every 2"
 ).split()
 
