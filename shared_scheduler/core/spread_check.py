@@ -24,32 +24,33 @@ schedulers know of each other.  It does not hold for a built server that another
 does not show its new place: the server is not looked up.
 
 Requests that find each other undecided go on in the order of their servers' uuids, which every scheduler sees alike.
-Those of the others with a smaller uuid than the own ones *come first*; so does one for whose leave the request has
-waited in vain, because its scheduler has died or does not see this one.  A request keeps what it wrote only where it is
-in the way of none that comes first; otherwise it *makes way*: it yields, however often, until its deadline.
+Of the others, a server with a smaller uuid than the own ones is *senior*, as in ``group_check.py``, and so is one for
+whose leave the request has waited in vain, because its scheduler has died or does not see this one; the rest are
+*junior*.  A request keeps what it wrote only where it is in the way of no senior one; otherwise it *makes way*: it
+yields, however often, until its deadline.
 
 =======================================================  =============================================================
 the constraint holds                                     outcome
 =======================================================  =============================================================
 with the servers of answered requests in the minimum     ``Agreed``
-in the same way, without the undecided ones that come    ``CheckAgain``: they make way; at most ``ANSWERS_MAX`` times,
-later                                                    then ``Yield``
-without those, and with the ones that come first in the  ``CheckAgain``: those will be answered; at most
-minimum, none of which is in a domain of the request     ``ANSWERS_MAX`` times, then ``Yield``
+in the same way, without the junior ones                 ``CheckAgain``: they make way; at most ``ANSWERS_MAX`` times,
+                                                         then ``Yield``
+without those, and with the senior ones in the minimum,  ``CheckAgain``: those will be answered; at most
+none of which is in a domain of the request              ``ANSWERS_MAX`` times, then ``Yield``
 not at all, and others are undecided or were answered    ``Yield``, which costs no attempt
 since the last check
 not at all                                               ``Yield``, at most ``YIELDS_MAX`` times
 =======================================================  =============================================================
 
-*Undecided requests do not wait for each other in a circle.*  A request waits for younger ones in its domains, which
-find it there and make way, or for older ones in other domains, for which it makes no difference.  Of those in the
-domain with the fewest servers that have an answer, the oldest is answered as soon as the others have made way: its
-domain is the minimum then.  The others go there too, because the next decision of each one has the counts of its
-check.  Only the oldest of all in sight waits for ``ANSWERS_MAX`` checks, the others for half of them: if the servers of
-one request come before and after that of another one, both may wait for each other, and then one leaves first.  Whoever
-is never answered, and still holds allocations, counts where these are, but nobody waits for him more than once.  The
-pauses after a yield grow to at most ``DEFERRAL_PAUSE_MAX_S``.  Whether and when a request makes way is no part of the
-proof above, so schedulers with different rules may run together.
+*Undecided requests do not wait for each other in a circle.* A request waits for junior ones in its domains, which find
+it there and make way, or for senior ones in other domains, for which it makes no difference.  Of those in the domain
+with the fewest servers that have an answer, the most senior is answered as soon as the others have made way: its domain
+is the minimum then.  The others go there too, because the next decision of each one has the counts of its check.  Only
+the most senior of all in sight waits for ``ANSWERS_MAX`` checks, the others for half of them: if the servers of one
+request come before and after that of another one, both may wait for each other, and then one leaves first.  One that is
+never answered, and still holds allocations, counts where these are, but nobody waits for it more than once.  The pauses
+after a yield grow to at most ``DEFERRAL_PAUSE_MAX_S``.  Whether and when a request makes way is no part of the proof
+above, so schedulers with different rules may run together.
 
 A request that has yielded remembers where Placement had the servers that were looked up, on which nodes the table had
 them in vain, whose requests had no answer, and which ones are not certain to stay.  So it does not decide as before.
@@ -78,7 +79,7 @@ from shared_scheduler.table.host_table import HostTable
 
 #: the reason of a claim that was taken back because its domain had too many servers
 SPREAD_TOO_FAR = "spread_too_far"
-#: checks of the oldest of the undecided requests while it waits for the others
+#: checks of the most senior of the undecided requests while it waits for the others
 ANSWERS_MAX = 50
 #: the longest pause after a yield to others that came first
 DEFERRAL_PAUSE_MAX_S = 2.0
@@ -176,7 +177,7 @@ class SpreadCheck:
             beside = any(self._share_a_domain(ahead, own, found.others[uuid]) for uuid in seniors)
             if beside or not _hold(ahead, self._hoped(state, found, juniors), own):
                 return False
-        if check.checks_made < (ANSWERS_MAX if self._is_eldest(state) else ANSWERS_MAX // 2):
+        if check.checks_made < (ANSWERS_MAX if self._is_most_senior(state) else ANSWERS_MAX // 2):
             return True
         check.stayed |= {uuid for uuid in juniors if self._share_a_domain(ahead, own, found.others[uuid])}
         return False
@@ -192,14 +193,14 @@ class SpreadCheck:
         return Yield(reason, self._rng.uniform(0, min(times * YIELD_PAUSE_S, DEFERRAL_PAUSE_MAX_S)), others_came=True)
 
     @staticmethod
-    def _is_eldest(state: RequestState) -> bool:
+    def _is_most_senior(state: RequestState) -> bool:
         """Whether its smallest uuid is smaller than those of all undecided servers."""
         mine = min(state.request.instance_uuids)
         return all(mine < uuid for uuid in state.check.unsettled)
 
     @staticmethod
     def _seniors(state: RequestState) -> frozenset[str]:
-        """The undecided servers that come first."""
+        """The undecided servers for which this request makes way."""
         check, mine = state.check, min(state.request.instance_uuids)
         return frozenset(uuid for uuid in check.unsettled if uuid < mine) | check.stayed
 

@@ -165,7 +165,7 @@ def test_a_request_is_answered_after_a_read_of_the_members_that_are_not_built() 
     assert only(ef.Answer, stand(driver, ask)).choices[0][0].node == "node-2"
 
 
-def test_of_two_in_one_rack_the_younger_one_yields_and_goes_to_the_other() -> None:
+def test_of_two_in_one_rack_the_junior_one_yields_and_goes_to_the_other() -> None:
     driver = in_racks("node-1", "node-2")
     effects = driver.ask(asking("server-9"))
     (home,) = (claim.node for claim in claims_in(effects))
@@ -521,18 +521,18 @@ def home_in(effects: list[ef.Effect]) -> str:
     return claim.node
 
 
-def test_a_server_makes_way_for_an_older_one_in_its_rack_that_waits_for_the_same_third_one() -> None:
-    # given two racks with one undecided server each, and one more that is placed beside the older of them
+def test_a_server_makes_way_for_a_senior_one_in_its_rack_that_waits_for_the_same_third_one() -> None:
+    # given two racks with one undecided server each, and one more that is placed beside the senior of them
     driver = in_racks("node-1", "node-2")
     driver.hear(snapshot("node-2", 2, free_mb=2048))
     effects = driver.ask(asking("server-9"))
     assert home_in(effects) == "node-1"
-    # when both have come at the same moment, then it does not wait there, because the older one waits until it leaves
+    # when both have come at the same moment, then it does not wait there, because the senior one waits until it leaves
     only_claim(yields(driver, effects, "server-4 server-5", server_4="node-1", server_5="node-2"))
 
 
-def test_a_server_keeps_its_place_while_only_younger_ones_are_in_its_rack() -> None:
-    # given two younger ones in the rack of a server, and one in the other rack
+def test_a_server_keeps_its_place_while_only_junior_ones_are_in_its_rack() -> None:
+    # given two junior ones in the rack of a server, and one in the other rack
     driver = in_racks("node-1", "node-2")
     ask = placed(driver, driver.ask(asking("server-1")))
     others = {"server_4": "node-1", "server_5": "node-1", "server_6": "node-2"}
@@ -546,7 +546,7 @@ def test_a_server_keeps_its_place_while_only_younger_ones_are_in_its_rack() -> N
 
 
 def test_making_way_costs_neither_one_of_the_yields_nor_an_attempt() -> None:
-    # given a request that may try few hosts, and an older one that is always in its rack
+    # given a request that may try few hosts, and a senior one that is always in its rack
     driver = in_racks("node-1", "node-2", attempts_max=2)
     effects = driver.ask(asking("server-9"), within_s=300.0)
     for _ in range(3 * YIELDS_MAX):
@@ -605,26 +605,26 @@ def stays_in_vain(driver: SchedulerDriver, ask: ef.AskGroup, unanswered: str, **
     raise AssertionError("it waits without an end")
 
 
-def test_an_older_one_does_not_wait_without_an_end_for_a_younger_one_whose_scheduler_has_died() -> None:
-    # given a younger one that never leaves the rack of an older one
+def test_a_senior_one_does_not_wait_without_an_end_for_a_junior_one_whose_scheduler_has_died() -> None:
+    # given a junior one that never leaves the rack of a senior one
     driver = in_racks("node-1", "node-2")
     driver.hear(snapshot("node-2", 2, free_mb=2048))
     effects = driver.ask(asking("server-1"))
     assert home_in(effects) == "node-1"
-    # when the older one decides again, then it goes to the other rack, and waits for nobody
+    # when the senior one decides again, then it goes to the other rack, and waits for nobody
     effects = stays_in_vain(driver, placed(driver, effects), "server-4", server_4="node-1")
     assert home_in(effects) == "node-2"
     only(ef.Answer, stand(driver, placed(driver, effects), "server-4", server_4="node-1"))
 
 
-def test_a_younger_one_that_has_not_left_comes_first_from_then_on() -> None:
-    # given a rack that is full, one with an undecided server, and one that a younger server never leaves
+def test_a_junior_one_that_has_not_left_comes_first_from_then_on() -> None:
+    # given a rack that is full, one with an undecided server, and one that a junior server never leaves
     driver = in_racks("node-1", "node-2", "node-3")
     full = {"server-3": Consumer({"node-2": {"VCPU": 4}}, True, WEB)}
     driver.hear(snapshot("node-2", 2, consumers=full))
     driver.hear(snapshot("node-3", 2, consumers={"other": Consumer({"node-3": {"VCPU": 4}}, True)}))
     others = {"server_0": "node-3", "server_4": "node-1"}
-    # when an older one has waited for that one in vain, and finds it in its rack again
+    # when a senior one has waited for that one in vain, and finds it in its rack again
     ask = placed(driver, driver.ask(asking("server-1")))
     effects = stays_in_vain(driver, ask, "server-0 server-4", **others)
     assert home_in(effects) == "node-1"
@@ -633,8 +633,8 @@ def test_a_younger_one_that_has_not_left_comes_first_from_then_on() -> None:
     only(ef.Answer, stand(driver, placed(driver, effects), "server-4", **others))
 
 
-def test_an_older_one_on_a_node_that_the_scheduler_does_not_know_is_in_nobodys_way() -> None:
-    # given a server that waits for the answer of an older one in the other rack
+def test_a_senior_one_on_a_node_that_the_scheduler_does_not_know_is_in_nobodys_way() -> None:
+    # given a server that waits for the answer of a senior one in the other rack
     driver = in_racks("node-1", "node-2")
     driver.hear(Increment("node-1", 1, 2, consumers={"server-7": Consumer(taken("node-1"), True, WEB)}))
     pending = {"server-4": Consumer(taken("node-2"), True, WEB)}
