@@ -22,6 +22,14 @@ from tests.unit.core.scheduler_driver import (
 )
 
 
+def written(server: str) -> tuple[SchedulerDriver, ef.AskGroup, str]:
+    """A member is written on one of two nodes: its question for the other one, and the other node."""
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask(request(server, group=GROUP)))
+    ask = group_question(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    return driver, ask, "node-2" if claim.node == "node-1" else "node-1"
+
+
 def test_members_on_the_selected_host_allow_the_answer() -> None:
     driver = SchedulerDriver().with_agents("node-1", "node-2")
     claim = only_claim(driver.ask(request(group=GROUP)))
@@ -33,10 +41,7 @@ def test_members_on_the_selected_host_allow_the_answer() -> None:
 
 def test_the_junior_deletes_its_allocation_and_joins_the_other_host() -> None:
     # given a server that was written on a node, while another with a smaller name was written on the other node
-    driver = SchedulerDriver().with_agents("node-1", "node-2")
-    claim = only_claim(driver.ask(request("server-9", group=GROUP)))
-    ask = group_question(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
-    other = "node-2" if claim.node == "node-1" else "node-1"
+    driver, ask, other = written("server-9")
     # when it checks
     (delete,) = of_kind(ef.DeleteAllocation, stand(driver, ask, server_5=other))
     driver.deleted(delete)
@@ -48,10 +53,7 @@ def test_the_junior_deletes_its_allocation_and_joins_the_other_host() -> None:
 
 
 def test_the_senior_checks_again_before_it_yields() -> None:
-    driver = SchedulerDriver().with_agents("node-1", "node-2")
-    claim = only_claim(driver.ask(request("server-1", group=GROUP)))
-    ask = group_question(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
-    other = "node-2" if claim.node == "node-1" else "node-1"
+    driver, ask, other = written("server-1")
     for _ in range(CHECKS_MAX - 1):
         assert stand(driver, ask, server_5=other) == []
         ask = group_question(driver.wait(CHECK_PAUSE_S))
