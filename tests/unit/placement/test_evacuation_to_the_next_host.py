@@ -13,8 +13,9 @@ import requests
 from shared_scheduler.core.effects import WriteAllocation
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
+from tests.unit.placement.intents import undo
 from tests.unit.placement.real_placement import World, carried_out
-from tests.unit.placement.test_allocation_writer import evacuated, give_up, undo
+from tests.unit.placement.test_allocation_writer import evacuated, give_up
 from tests.unit.placement.test_known_generation import known
 
 

@@ -8,8 +8,8 @@ import pytest
 from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
+from tests.unit.placement.intents import intent, undo
 from tests.unit.placement.real_placement import World, carried_out, never_sent
-from tests.unit.placement.test_allocation_writer import intent, undo
 
 DISK = {"DISK_GB": 10}
 

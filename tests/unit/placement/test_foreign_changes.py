@@ -21,8 +21,9 @@ from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.foreign_changes import ForeignChanges
 from shared_scheduler.protocol.messages import Consumer
+from tests.unit.placement.intents import intent, undo
 from tests.unit.placement.real_placement import Fault, World, carried_out, lost_reply, raced
-from tests.unit.placement.test_allocation_writer import evacuated, intent, undo
+from tests.unit.placement.test_allocation_writer import evacuated
 from tests.unit.placement.test_known_generation import known
 
 

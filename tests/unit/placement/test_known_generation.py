@@ -13,8 +13,9 @@ from shared_scheduler.core.effects import WriteAllocation
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.protocol.messages import Allocations, Consumer
+from tests.unit.placement.intents import undo
 from tests.unit.placement.real_placement import Fault, World, carried_out, lost_reply, raced
-from tests.unit.placement.test_allocation_writer import evacuated, undo
+from tests.unit.placement.test_allocation_writer import evacuated
 
 
 def known(world: World, effect: WriteAllocation) -> WriteAllocation:

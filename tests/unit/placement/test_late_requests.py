@@ -21,6 +21,7 @@ from shared_scheduler.placement.connection import Reply
 from shared_scheduler.placement.in_doubt_writes import AGAIN_AFTER_S, CHECKS_AFTER_S
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation, without_nova
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
+from tests.unit.placement.intents import intent, undo
 from tests.unit.placement.real_placement import (
     Clock,
     Fault,
@@ -31,7 +32,7 @@ from tests.unit.placement.real_placement import (
     never_sent,
     refused,
 )
-from tests.unit.placement.test_allocation_writer import evacuated, intent, undo
+from tests.unit.placement.test_allocation_writer import evacuated
 from tests.unit.placement.test_known_generation import known
 from tests.unit.placement.test_whose_conflict import drop_record, orphan
 

@@ -15,8 +15,8 @@ from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
 from shared_scheduler.core.events import AllocationWritten, WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
+from tests.unit.placement.intents import intent, undo
 from tests.unit.placement.real_placement import Clock, Fault, World, carried_out, lost_reply, raced
-from tests.unit.placement.test_allocation_writer import intent, undo
 
 BANDWIDTH = "NET_BW_EGR_KILOBIT_PER_SEC"
 Allocations = dict[str, dict[str, int]]

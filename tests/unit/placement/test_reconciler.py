@@ -17,8 +17,8 @@ from shared_scheduler.core.events import AllocationDeleted, WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.in_doubt_writes import AGAIN_AFTER_S, CHECKS_AFTER_S, UNDER_WAY_MAX_S
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
+from tests.unit.placement.intents import undo
 from tests.unit.placement.real_placement import Clock, World, lost_reply, never_sent
-from tests.unit.placement.test_allocation_writer import undo
 
 UNDER_WAY, NO_OWNER, UNREAD = map(
     ServerLocation, (ServerActivity.UNDER_WAY, ServerActivity.NO_OWNER, ServerActivity.UNREAD)

@@ -18,8 +18,9 @@ from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.connection import Reply, UnreachableError
 from shared_scheduler.placement.consumer_conflicts import ORPHAN_AFTER_S
 from shared_scheduler.placement_app.lock_waits import LOCK_WAIT_S
+from tests.unit.placement.intents import intent
 from tests.unit.placement.real_placement import Clock, World, carried_out, raced
-from tests.unit.placement.test_allocation_writer import intent, racing
+from tests.unit.placement.test_over_commit import racing
 
 
 def orphan(consumer: str, generation: int = 0) -> None:
