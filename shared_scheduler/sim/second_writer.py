@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.events import Tick
 from shared_scheduler.core.change_kinds import CONFIRMED_AFTER_S, ChangeKind
+from shared_scheduler.core.events import WriteCode
 from shared_scheduler.sim.found_changes import FOUND
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.workload import Server, ServerState
@@ -47,9 +48,9 @@ class SecondWriter:
         removed, rewritten = self._some()
         before, counted = Counter(world.found_changes.counts), world.counters[f"{FOUND}{ChangeKind.REMOVED}"]
         kept = {server.uuid: world.placement.consumers[server.uuid] for server in removed}
-        self._write(removed, rewritten)
+        changed = [*removed, *self._write(removed, rewritten)]
         world.run(READ_AFTER_S + CONFIRMED_AFTER_S)
-        self._check([*removed, *rewritten], before)
+        self._check(changed, before)
         counted = world.counters[f"{FOUND}{ChangeKind.REMOVED}"] - counted
         self._world.checkers.check("change_told", counted == len(kept), OPERATOR, counted, "removals of", *kept)
         for uuid, allocations in kept.items():
@@ -76,15 +77,19 @@ class SecondWriter:
         stays = server.state is ServerState.LIVES and [*stands] == [server.node]
         return stays and world.placement.writers[server.uuid].last in names
 
-    def _write(self, removed: list[Server], rewritten: list[Server]) -> None:
+    def _write(self, removed: list[Server], rewritten: list[Server]) -> list[Server]:
+        """Those that were written: Placement refuses what stands on a node that is overfull."""
         world = self._world
         for server in removed:
             world.found_changes.may_be_removed.add(server.uuid)
             world.placement.delete(server.uuid, OPERATOR)
-        for server in rewritten:
-            stands = world.placement.standing(server.uuid)
-            write = world.placement.begin_write(server.uuid, stands.allocations, stands.generation, OPERATOR)
-            world.placement.end_write(write)
+        return [server for server in rewritten if self._write_again(server)]
+
+    def _write_again(self, server: Server) -> bool:
+        placement = self._world.placement
+        stands = placement.standing(server.uuid)
+        write = placement.begin_write(server.uuid, stands.allocations, stands.generation, OPERATOR)
+        return placement.end_write(write)[0] is WriteCode.WRITTEN
 
     def _check(self, changed: list[Server], before: Counter[tuple[str, str]]) -> None:
         world = self._world
