@@ -3,8 +3,7 @@
 
 The queue and its pace are those of the product.  A refused batch is split.  A consumer whose write gets no answer, or a
 conflict, is completed by ``lone_writes.py``, and a write that no agent has judged by ``unjudged_writes.py``; their
-writer is not free until then.  A write that was given up is in doubt: the consumer is read again a few times, as
-``placement/in_doubt_writes.py`` does, and what nobody needs is deleted.
+writer is not free until then.  A write that was given up is in doubt (``doubts.py``).
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.write_pace import DELETERS, WRITERS, WritePace
 from shared_scheduler.core.write_queue import Batch, Job, Work, WriteQueue, halves, job_of, not_carried_out
-from shared_scheduler.placement import consumer_conflicts
-from shared_scheduler.placement.consumer_conflicts import ConflictCase
-from shared_scheduler.placement.in_doubt_writes import InDoubtWrites, WriteAttempt
+from shared_scheduler.placement.in_doubt_writes import InDoubtWrites
 from shared_scheduler.placement.write_course import WriteCourse
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.deletes import Deletes, Owners
+from shared_scheduler.sim.doubts import Doubts
 from shared_scheduler.sim.lone_write import LoneWrite
 from shared_scheduler.sim.lone_writes import LoneWrites
 from shared_scheduler.sim.surroundings import Surroundings
@@ -33,9 +31,6 @@ from shared_scheduler.sim.write_calls import CallReply, Wanted, WriteCalls
 
 #: interval at which writes that waited until their deadline are ended
 DEADLINE_INTERVAL_S = 0.25
-#: when a consumer in doubt is read, after its write was given up; and the pause if an operation is under way
-DOUBT_CHECKS_AFTER_S = (2.0, 10.0, 30.0)
-DOUBT_CHECK_PAUSE_S = 10.0
 
 
 class WritersListener(Owners, Protocol):
@@ -68,8 +63,8 @@ class SimWriters:
         self._parked: list[Callable[[], None]] = []  # steps of a frozen process
         self._calls = WriteCalls(around, rng, name)
         in_doubt = InDoubtWrites()
-        self._in_doubt = in_doubt
         self._deletes = Deletes(name, around, clock, in_doubt, listener)
+        self._doubts = Doubts(around, clock, in_doubt, self._deletes, listener, self._queue.knows, self._run)
         self._unjudged = UnjudgedWrites(around, clock, rng, self._deletes, self._run, self._begin_again)
         self._lone = LoneWrites(around, clock, rng, self._calls, self._run, listener, in_doubt, self._unjudged.end)
 
@@ -182,9 +177,9 @@ class SimWriters:
             self._queue.done(job)
             if not left:
                 done()
-            if lone.course.unsure and code is not ev.WriteCode.WRITTEN:
-                self._doubt(lone.effect, lone.course.attempt(code))
             self._lone.ended(lone, code)
+            if lone.course.unsure and code is not ev.WriteCode.WRITTEN:
+                self._doubts.begin(lone.effect)
             self._answer(lone, code)
 
         pairs = zip(batch, _effects(batch), strict=True)
@@ -226,26 +221,6 @@ class SimWriters:
     def _reply(self, event: ev.AllocationWritten | ev.AllocationDeleted) -> None:
         """Deliver the answer of Placement."""
         self._agenda.after(self._delay_s() / 2, self._listener.written_or_deleted, event)
-
-    # -- consumers in doubt
-
-    def _doubt(self, effect: ef.WriteAllocation, left: WriteAttempt) -> None:
-        for after_s in DOUBT_CHECKS_AFTER_S:
-            self._agenda.work(after_s, self._check_in_doubt, effect, left)
-
-    def _check_in_doubt(self, effect: ef.WriteAllocation, left: WriteAttempt) -> None:
-        """Delete the allocations of a write that was given up, if they stand and nobody needs them."""
-        consumer = effect.consumer
-        finding = consumer_conflicts.find_delete(self._placement.standing(consumer), left.written, left.generation)
-        if self._halted or finding is not ConflictCase.AS_WANTED:
-            return
-        part = consumer_conflicts.without(left.written, left.before)
-        needed = self._listener.is_needed(consumer, part)
-        if needed is False:
-            self._deletes.take_back(consumer, part, left.before, effect.claim_id)
-            self._in_doubt.deleted(consumer, left)
-        elif needed is None:
-            self._agenda.work(DOUBT_CHECK_PAUSE_S, self._check_in_doubt, effect, left)
 
 
 def _ignore(_lone: LoneWrite, _code: ev.WriteCode) -> None:
