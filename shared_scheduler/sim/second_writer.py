@@ -2,7 +2,8 @@
 """Somebody writes allocations beside the schedulers, in a world at rest: an operator with a script.
 
 Some servers are written again with equal amounts, and the allocations of others are removed.  The scheduler that has
-placed such a server must tell each change once.  After the check, what was removed is there again.
+placed such a server must tell each change once.  If the broker has delivered a request twice, both schedulers know the
+server and tell it, so the operator leaves such servers alone.  After the check, what was removed is there again.
 """
 
 from __future__ import annotations
@@ -70,12 +71,12 @@ class SecondWriter:
         return some[::2], some[1::2]
 
     def _is_known(self, server: Server) -> bool:
-        """Whether it stays where a scheduler that still runs has placed it."""
+        """Whether it stays where one scheduler, which still runs, has placed it."""
         world = self._world
         names = {scheduler.name for scheduler in world.schedulers.values()}
         stands = world.placement.consumers.get(server.uuid, {})
         stays = server.state is ServerState.LIVES and [*stands] == [server.node]
-        return stays and world.placement.writers[server.uuid].last in names
+        return stays and not server.twins and world.placement.writers[server.uuid].last in names
 
     def _write(self, removed: list[Server], rewritten: list[Server]) -> list[Server]:
         """Those that were written: Placement refuses what stands on a node that is overfull."""
