@@ -201,7 +201,8 @@ class GroupChecks:
             apart = [node for node in apart if self._may_join(group, node, nodes, asked.asked_s)]
             first = all(there == frozenset() for there in known.values())
             together = not (apart and first) or self._tried(scheduler, answer, apart) or self._joined(group, nodes)
-            together = together or self._hurried(scheduler, asked)
+            unread = asked.request.request_id in scheduler.groups_unread
+            together = together or unread or self._hurried(scheduler, asked)
             self._check("soft_affinity", together, scheduler.name, asked.request.request_id, nodes, apart)
         elif group.label:
             self._check_spread(scheduler, group, asked, set(nodes.values()))

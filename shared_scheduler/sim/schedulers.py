@@ -156,6 +156,8 @@ class SimScheduler:
         self.step_s: list[float] = []
         #: node -> how often Placement has said that it fits a request that had no host
         self.told_to_fit: Counter[str] = Counter()
+        #: requests for which the members of their group could not be read the last time
+        self.groups_unread: set[str] = set()
         #: the time of its last freeze or clock jump: its actions after that may be late
         self.disturbed_s = float("-inf")
         #: it stops after it has carried out this many more effects
@@ -339,6 +341,7 @@ class SimScheduler:
     def _read_standing(self, effect: ef.AskGroup, members: dict[str, bool]) -> None:
         placement = self._placement
         error = "" if placement.up else "Placement is down"
+        (self.groups_unread.add if error else self.groups_unread.discard)(effect.request_id)
         held = {
             uuid: placement.consumers[uuid]
             for uuid in sorted(members.keys() - effect.known)
