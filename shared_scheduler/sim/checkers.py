@@ -30,6 +30,7 @@ from shared_scheduler.sim.attached_ports import without_ports
 from shared_scheduler.sim.floods import TurnChecks
 from shared_scheduler.sim.group_checks import GroupChecks
 from shared_scheduler.sim.invariants import Violation
+from shared_scheduler.sim.left_out_hosts import LeftOutHosts
 from shared_scheduler.sim.left_providers import SearchChecks
 from shared_scheduler.sim.over_commits import OverCommits
 from shared_scheduler.sim.published import Published
@@ -89,6 +90,7 @@ class Checkers:
         self._promised: dict[tuple[str, str], dict[str, Server]] = {}
         self.groups = GroupChecks(world, self.check)
         self.soft_choices = SoftChoices(world, self.check)
+        self.left_out_hosts = LeftOutHosts(world, self.check)
         self.turns = TurnChecks(world, self.check)
         self.searches = SearchChecks(world, self.check)
         self.over_commits = OverCommits(world, self.check)
@@ -386,6 +388,7 @@ class Checkers:
         undisturbed = scheduler.disturbed_s < asked.asked_s
         self.check("answered_once", in_time or not undisturbed, where, request_id, "late")
         self._check_record(asked, effect)
+        self.left_out_hosts.answered(scheduler, asked, effect)
         if asked.moved is not None:
             self._world.ports.check(asked.servers[0].uuid, where)
         if undisturbed and self._world.is_placement_well(asked.asked_s - WELL_AFTER_S):

@@ -41,6 +41,8 @@ WHILE_IT_RUNS = {
     "those that its scheduler may try, and a late agent of that host is waited for.",
     "spread": "No answer makes the skew of servers with a label over racks exceed max_skew.",
     "goes_on": "No request of a server with a label fails because it was always placed in the same rack.",
+    "none_left_out": "No plain request fails for lack of a host while the table of its scheduler shows one that takes "
+    "servers, has room, and was not claimed for it in vain.",
     "judged_fits": "Writes that overlap, of claims that an agent was asked about, do not over-commit its node in "
     "Placement, if the agent knew all that stood there.",
     "taken_back": "The last write that over-commits a node, if no agent was asked, is deleted six calls later, or 100 "

@@ -347,6 +347,7 @@ class World:
         """A scheduler has weighed hosts."""
         self.checkers.groups.decided(scheduler, request, index, decision)
         self.checkers.soft_choices.decided(scheduler, request, index, decision)
+        self.checkers.left_out_hosts.decided(scheduler, request, index, decision)
 
     def assumed(self, scheduler: SimScheduler, node: str, claim_id: str, consumer: str) -> None:
         """A claim of a scheduler begins."""
@@ -354,6 +355,7 @@ class World:
         self.checkers.over_commits.assumed(scheduler, node, claim_id, consumer)
         self.checkers.groups.assumed(scheduler, node, claim_id, consumer)
         self.checkers.soft_choices.assumed(scheduler, node, claim_id, consumer)
+        self.checkers.left_out_hosts.assumed(scheduler, node, consumer)
 
     # -- requests
 

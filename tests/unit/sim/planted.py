@@ -40,6 +40,7 @@ from shared_scheduler.core.step import Step
 from shared_scheduler.core.write_pace import WritePace
 from shared_scheduler.decision import filtering, pick
 from shared_scheduler.decision.outcome import Decision
+from shared_scheduler.decision.request import Request
 from shared_scheduler.model.resources import plain_allocations
 from shared_scheduler.placement import consumer_conflicts, overcommit_rules, write_course
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
@@ -595,6 +596,20 @@ def expect_late_writes_for_half_the_time(patch: pytest.MonkeyPatch) -> None:
 def take_over_what_a_write_may_create(patch: pytest.MonkeyPatch) -> None:
     """A record without allocations is taken for an orphan, although a write that is under way may have made it."""
     patch.setattr(OwnRecords, "state", lambda self, consumer, now: OwnRecord.LEFT)
+
+
+@bug("none_left_out")
+def exclude_nodes_that_refuse(patch: pytest.MonkeyPatch) -> None:
+    """Nodes in quarantine are excluded for a while, instead of selected last (D6)."""
+
+    def decide(
+        self: Any, state: RequestState, request: Request, instance: InstancePlacement, natives: bool = True
+    ) -> Decision:
+        excluded = self._quarantine.refusing.union(instance.out)
+        found: Decision = self._decider.decide(request, instance.index, excluded, state.narrowing, natives)
+        return found
+
+    patch.setattr(Planner, "_decide", decide)
 
 
 @bug("others_kept")

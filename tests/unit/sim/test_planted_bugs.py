@@ -36,6 +36,7 @@ SPREAD_SEEDS = range(4)
 #: the turn of the world that is tried first: one that showed the bug in about a second when it was planted
 SHOWN_BY = {
     "leave_behind_what_was_written": 1,
+    "exclude_nodes_that_refuse": 4,
     "leave_late_agents_at_once": 5,
     "lose_claims_at_a_snapshot": 5,
     "count_groups_of_what_is_built_only": 9,
