@@ -389,6 +389,8 @@ class Checkers:
         self.check("answered_once", in_time or not undisturbed, where, request_id, "late")
         self._check_record(asked, effect)
         self.left_out_hosts.answered(scheduler, asked, effect)
+        bad = isinstance(effect, ef.Fail) and effect.code is ef.FailureCode.BAD_REQUEST
+        self.check("well_asked", not bad, where, request_id, isinstance(effect, ef.Fail) and effect.text)
         if asked.moved is not None:
             self._world.ports.check(asked.servers[0].uuid, where)
         if undisturbed and self._world.is_placement_well(asked.asked_s - WELL_AFTER_S):

@@ -6,8 +6,8 @@ mistake, or once for all receivers of a broadcast, which is faster.  No receiver
 the same trace.  (A Heartbeat or a Hello, which most deliveries are, has only immutable fields and is never decoded
 twice.)
 
-Delivery follows the table of ``transport/bus.py``; a body that the codec rejects is dropped and
-counted, as the product's receiver does.
+Delivery follows the table of ``transport/bus.py``.  A message that exceeds a limit of the protocol is dropped and
+counted, and so is a body that the codec rejects, as the product's sender and receiver do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import lru_cache
 from random import Random
 
 from shared_scheduler.protocol import codec
-from shared_scheduler.protocol.errors import RemoteProtocolError
+from shared_scheduler.protocol.errors import RemoteProtocolError, UnsendableMessage
 from shared_scheduler.protocol.messages import (
     Heartbeat,
     Hello,
@@ -35,6 +35,8 @@ from shared_scheduler.sim.later_release import as_newer, foreign_body
 
 Receive = Callable[[Message], None]
 Returned = Callable[[Message], None]
+#: a sender, its message, and why it cannot be sent; empty: it can
+Encoded = Callable[[str, Message, str], None]
 
 #: name of the counter of each type of message
 SENT = {layout.message: f"sent_{layout.message.__name__.lower()}" for layout in codec.LAYOUTS.values()}
@@ -80,10 +82,17 @@ class _Endpoint:
 
 
 class Network:
-    """The state channel of one cell.  ``decode_each``: every receiver decodes for itself."""
+    """The state channel of one cell.  ``decode_each``: every receiver decodes for itself.  ``encoded`` is called with
+    each message."""
 
     def __init__(
-        self, agenda: Agenda, rng: Random, network_faults: NetworkFaults, trace: Trace, decode_each: bool = False
+        self,
+        agenda: Agenda,
+        rng: Random,
+        network_faults: NetworkFaults,
+        trace: Trace,
+        decode_each: bool = False,
+        encoded: Encoded = lambda sender, message, problem: None,
     ) -> None:
         self.network_faults = network_faults
         self.up = True
@@ -91,6 +100,7 @@ class Network:
         self._agenda = agenda
         self._rng = rng
         self._trace = trace
+        self._tell_encoded = encoded
         self._decode_once = lru_cache(REMEMBERED_MAX)(codec.decode)
         self._decode_each = decode_each
         self._endpoints: dict[str, _Endpoint] = {}
@@ -136,7 +146,8 @@ class Network:
         requires something of them."""
         if self._trace.detailed:
             self._trace.detail(sender, f"-> all {brief(message)}")
-        self._send_all(sender, self._encoded(sender, message), is_for_agents(message))
+        if (body := self._encoded(sender, message)) is not None:
+            self._send_all(sender, body, is_for_agents(message))
 
     def broadcast_unknown(self, sender: str) -> None:
         """Broadcast a message of a later release that no receiver understands."""
@@ -152,7 +163,9 @@ class Network:
         """Send to one endpoint; the message is lost if there is none with this address."""
         if self._trace.detailed:
             self._trace.detail(sender, f"-> {address} {brief(message)}")
-        self._send(sender, address, self._encoded(sender, message))
+        if (body := self._encoded(sender, message)) is None:
+            return
+        self._send(sender, address, body)
         if must_be_heard(message) and address not in self._endpoints and self.up and self._cut_from[sender] <= 0:
             self._agenda.after(self.network_faults.delay_s, self._return, sender, message)
 
@@ -163,8 +176,15 @@ class Network:
         self.counters["returned"] += 1
         own.returned(message)
 
-    def _encoded(self, sender: str, message: Message) -> bytes:
-        body = codec.encode(message)
+    def _encoded(self, sender: str, message: Message) -> bytes | None:
+        """The body; None if the message cannot be sent."""
+        try:
+            body = codec.encode(message)
+        except UnsendableMessage as error:
+            self.counters["unsendable"] += 1
+            self._tell_encoded(sender, message, str(error))
+            return None
+        self._tell_encoded(sender, message, "")
         own = self._endpoints.get(sender)
         if own is not None and own.newer:
             body = as_newer(body)

@@ -84,6 +84,35 @@ def ask_text(cells: Sequence[tuple[int, int, int]], devices: int = 0) -> str:
     return json.dumps({"numa": {"cells": asked} if asked else None, "pci": pci})
 
 
+def ports_text(cells: Sequence[tuple[int, int, int]], ports: int) -> str:
+    """The same for so many SR-IOV ports.  Each is a request of its own, as long as Nova's object of it."""
+    asked = json.loads(ask_text(cells))
+    mappings = {_port_id(number): [_port_id(number)] for number in range(ports)}
+    return json.dumps({**asked, "pci": [_port(number) for number in range(ports)], "mappings": mappings})
+
+
+def _port_id(number: int) -> str:
+    return f"{number:08x}-0000-4000-8000-000000000000"
+
+
+def _port(number: int) -> dict[str, object]:
+    data = {
+        "count": 1,
+        "spec": [{"vendor_id": VENDOR, "remote_managed": "False"}],
+        "alias_name": None,
+        "request_id": _port_id(number),
+        "requester_id": _port_id(number),
+        "numa_policy": "required",
+    }
+    return {
+        "nova_object.name": "InstancePCIRequest",
+        "nova_object.namespace": "nova",
+        "nova_object.version": "1.4",
+        "nova_object.data": data,
+        "nova_object.changes": [*data],
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class SimFit:
     """The ``TopologyFit`` of a simulated agent or nova-compute.
@@ -104,7 +133,7 @@ class SimFit:
                 return Reason(RefusalCode.TOPOLOGY, {"why": "NUMA cells"})
             changed.update([found])
         for devices in asked.devices:
-            taken = self._devices(leaves, devices)
+            taken = self._devices({**leaves, **changed}, devices)
             if taken is None:
                 return Reason(RefusalCode.TOPOLOGY, {"why": "PCI devices"})
             changed.update(taken)

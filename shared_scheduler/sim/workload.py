@@ -19,7 +19,7 @@ from shared_scheduler.decision.spread_request import LABEL, SPREAD, label_uuid
 from shared_scheduler.model.moves import Move
 from shared_scheduler.protocol.messages import GroupPolicy, Usage
 from shared_scheduler.sim.selections import of_enabled_hosts, selecting
-from shared_scheduler.sim.topology import HUGE_PAGE_KB, ask_text
+from shared_scheduler.sim.topology import HUGE_PAGE_KB, ask_text, ports_text
 
 #: name, vcpus, memory in MiB, disk in GB
 FLAVORS = (
@@ -33,6 +33,8 @@ FLAVORS = (
 GROUP_MAX = 5
 RACES = 0.5
 RACE_S = 0.003
+#: SR-IOV ports of a server with many of them
+PORTS = (24, 32, 48)
 #: servers with one label, and the part of the requests for a label that goes to a known one or is followed at once
 LABEL_MAX = 12
 LABEL_GROWS = 0.7
@@ -51,6 +53,7 @@ class Workload:
     several_max: int = 4
     not_root_only: float = 0.05  # requests whose candidates must come from Placement
     topologies: float = 0.0  # requests for NUMA cells, large pages or devices
+    many_ports: float = 0.0  # requests for two NUMA cells and dozens of SR-IOV ports
     build_fails: float = 0.02
     grouped: float = 0.0  # requests for members of a server group
     policies: tuple[GroupPolicy, ...] = (*GroupPolicy,)  # of the server groups
@@ -149,6 +152,12 @@ def draw_topology(flavor: Flavor, rng: Random) -> str:
             return ask_text([(cpus // 2, memory_mb // 2, 0)] * 2, devices=1)
         case _:
             return ask_text([], devices=1)
+
+
+def draw_ports(flavor: Flavor, rng: Random) -> str:
+    """A request for two NUMA cells and many SR-IOV ports with this flavor."""
+    half = (flavor.vcpus // 2, flavor.memory_mb // 2, 0)
+    return ports_text([half, half], rng.choice(PORTS))
 
 
 def make_request(
@@ -268,6 +277,8 @@ class Users:
         flavor = rng.choice(workload.flavors)
         special = rng.random() < workload.topologies
         topology = draw_topology(flavor, rng) if special else ""
+        if workload.many_ports and rng.random() < workload.many_ports:
+            topology = draw_ports(flavor, rng)
         request = make_request(self.count, flavor, count, root_only, topology, workload.num_alternates)
         if (
             group is None and workload.selections and rng.random() < workload.selections

@@ -101,7 +101,7 @@ class World:
         self.agenda = Agenda()
         self.trace = Trace(self.agenda, detailed_lines)
         channel_rng = self.rng("network")
-        self.network = Network(self.agenda, channel_rng, network_faults, self.trace, decode_each)
+        self.network = Network(self.agenda, channel_rng, network_faults, self.trace, decode_each, self._encoded)
         self.placement = SimPlacement(dropped=self._record_dropped, stored=self._stored)
         self.settings = settings if settings is not None else settings_for(sizes)
         self.users = Users(workload, self.rng("users"))
@@ -566,6 +566,9 @@ class World:
         self.trace.note("placement", f"loses races for {for_s:.3f} s")
         self.placement.loses_s = for_s
         self._placement_down_s = self.now
+
+    def _encoded(self, sender: str, message: Message, problem: str) -> None:
+        self.checkers.check("sendable", not problem, sender, type(message).__name__, problem)
 
     def _record_dropped(self, writer: str, consumer: str, is_lost: bool) -> None:
         self.checkers.check("no_lost_records", not is_lost, writer, consumer, "had allocations when its record went")

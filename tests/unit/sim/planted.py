@@ -21,7 +21,7 @@ from compute_agent.core import AgentCore
 from compute_agent.events import TreeChanged
 from compute_agent.group_ledger import GroupLedger
 from compute_agent.pending_deallocations import PendingDeallocations
-from shared_scheduler.core import claims, planner
+from shared_scheduler.core import claims, planner, requests
 from shared_scheduler.core.allocation_merge import Merged
 from shared_scheduler.core.alternates import Alternates
 from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten, Intent, OpenClaim
@@ -47,7 +47,7 @@ from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.in_doubt_writes import WriteAttempt
 from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
 from shared_scheduler.placement.write_course import WriteCourse
-from shared_scheduler.protocol import limits
+from shared_scheduler.protocol import codec, limits
 from shared_scheduler.protocol.messages import Allocations, Claim, GroupPolicy, Increment, Reason, RefusalCode, Verdict
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow
@@ -59,6 +59,9 @@ from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Row
 from shared_scheduler.table.row_writer import RowWriter
 from tests.unit.planted import in_ledger, in_protocol, in_table
+
+#: of a claim, before 12b4062b
+OLD_TOPOLOGY_MAX_CHARS = limits.LEAF_TEXT_MAX_CHARS
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -596,6 +599,22 @@ def expect_late_writes_for_half_the_time(patch: pytest.MonkeyPatch) -> None:
 def take_over_what_a_write_may_create(patch: pytest.MonkeyPatch) -> None:
     """A record without allocations is taken for an orphan, although a write that is under way may have made it."""
     patch.setattr(OwnRecords, "state", lambda self, consumer, now: OwnRecord.LEFT)
+
+
+@bug("sendable")
+def let_a_claim_hold_few_devices(patch: pytest.MonkeyPatch) -> None:
+    """The topology of a claim may be as long as a leaf, and a longer one is dropped by its sender (D10)."""
+    number = next(number for number, layout in codec.LAYOUTS.items() if layout.message is Claim)
+    check = codec.text(OLD_TOPOLOGY_MAX_CHARS, chars_min=0)
+    layout = codec.LAYOUTS[number]
+    fields = [codec.Field(one.name, one.read, check) if one.name == "topology" else one for one in layout.fields]
+    patch.setattr(codec, "LAYOUTS", {**codec.LAYOUTS, number: replace(layout, fields=tuple(fields))})
+
+
+@bug("well_asked")
+def refuse_servers_with_many_devices(patch: pytest.MonkeyPatch) -> None:
+    """The same limit, and requests for more fail at once."""
+    patch.setattr(requests, "TOPOLOGY_MAX_CHARS", OLD_TOPOLOGY_MAX_CHARS)
 
 
 @bug("none_left_out")

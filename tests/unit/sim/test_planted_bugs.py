@@ -92,6 +92,8 @@ SHOWN_BY = {
     "never_look_after_a_write": 59,
     "serialise_nothing": 59,
     "write_without_a_verdict": 59,
+    "let_a_claim_hold_few_devices": 60,
+    "refuse_servers_with_many_devices": 60,
 }
 #: the quickest world of all, which shows most of the others
 QUICKEST = 19
@@ -134,6 +136,7 @@ def plans() -> Iterator[RunPlan]:
     yield disabling_plan()
     yield several_at_once_plan()
     yield crowded_plan()
+    yield ports_plan()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -461,6 +464,17 @@ def crowded_plan() -> RunPlan:
         duration_s=10.0,
         sizes=Sizes(nodes=2, schedulers=4, agentless=0.5, placement_s=0.3, heartbeat_interval_s=2.0, poll_s=1.0),
         workload=Workload(rate_per_s=15.0, lifetime_s=5.0, build_fails=0.0, flavors=FLAVORS[2:]),
+    )
+
+
+def ports_plan() -> RunPlan:
+    """Users ask for NUMA cells with dozens of SR-IOV ports."""
+    return RunPlan(
+        seed=1,
+        duration_s=8.0,
+        sizes=Sizes(nodes=3, schedulers=2, size=Size(board=Board(devices_per_cell=32)), heartbeat_interval_s=2.0),
+        workload=Workload(rate_per_s=3.0, lifetime_s=3.0, many_ports=0.6, flavors=FLAVORS[1:3]),
+        rows_every=1,
     )
 
 
