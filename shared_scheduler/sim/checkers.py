@@ -27,6 +27,7 @@ from shared_scheduler.protocol.messages import (
     Verdict,
 )
 from shared_scheduler.sim.attached_ports import without_ports
+from shared_scheduler.sim.compared_names import check_comparisons
 from shared_scheduler.sim.floods import TurnChecks
 from shared_scheduler.sim.group_checks import GroupChecks
 from shared_scheduler.sim.invariants import Violation
@@ -231,6 +232,8 @@ class Checkers:
             self.balance(scheduler)
         if self._world.trace.detailed:
             self._tell_phases(scheduler)
+        if type(event) is ev.ConsumerAnswered:
+            check_comparisons(self.check, scheduler, event)
         if type(event) is ev.MessagesArrived:
             for message in event.messages:
                 if isinstance(message, Increment | Snapshot | Verdict):

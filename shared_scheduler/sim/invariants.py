@@ -45,6 +45,7 @@ WHILE_IT_RUNS = {
     "servers, has room, and was not claimed for it in vain.",
     "sendable": "No message that a scheduler or an agent sends exceeds a limit of the protocol.",
     "well_asked": "No request fails as a bad one, because each is well-formed, and no larger than what a host has.",
+    "few_comparisons": "What Placement says of one server is not compared with the claims of all others.",
     "judged_fits": "Writes that overlap, of claims that an agent was asked about, do not over-commit its node in "
     "Placement, if the agent knew all that stood there.",
     "taken_back": "The last write that over-commits a node, if no agent was asked, is deleted six calls later, or 100 "

@@ -18,6 +18,7 @@ from shared_scheduler.decision.pipeline import Decider, Decision
 from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import Allocations, Hello, Message, Role
 from shared_scheduler.sim.clock import LocalClock
+from shared_scheduler.sim.compared_names import ComparedName
 from shared_scheduler.sim.placement import wanted_of
 from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.ticking import Ticking
@@ -368,7 +369,7 @@ class SimScheduler:
                 self._reply(ev.FittingAnswered(ask_id, nodes, error, cause=effect.cause))
             case ef.AskConsumer(consumer):
                 holds = self._placement.consumers.get(consumer, {})
-                self._reply(ev.ConsumerAnswered(consumer, holds, error, cause=effect.cause))
+                self._reply(ev.ConsumerAnswered(ComparedName(consumer), holds, error, cause=effect.cause))
 
     def _fitting(self, queries: tuple[str, ...]) -> frozenset[str]:
         found: frozenset[str] = frozenset()

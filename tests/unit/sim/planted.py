@@ -25,8 +25,9 @@ from shared_scheduler.core import claims, planner, requests
 from shared_scheduler.core.allocation_merge import Merged
 from shared_scheduler.core.alternates import Alternates
 from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten, Intent, OpenClaim
+from shared_scheduler.core.confirmed_claims import ConfirmedClaims
 from shared_scheduler.core.effects import AskGroup
-from shared_scheduler.core.events import AllocationWritten, Event, GroupAnswered, RequestArrived
+from shared_scheduler.core.events import AllocationWritten, ConsumerAnswered, Event, GroupAnswered, RequestArrived
 from shared_scheduler.core.group_check import GroupCheck
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.own_writes import OwnWrites
@@ -615,6 +616,20 @@ def let_a_claim_hold_few_devices(patch: pytest.MonkeyPatch) -> None:
 def refuse_servers_with_many_devices(patch: pytest.MonkeyPatch) -> None:
     """The same limit, and requests for more fail at once."""
     patch.setattr(requests, "TOPOLOGY_MAX_CHARS", OLD_TOPOLOGY_MAX_CHARS)
+
+
+@bug("few_comparisons")
+def compare_with_all_claims(patch: pytest.MonkeyPatch) -> None:
+    """What Placement says of one consumer is compared with all confirmed claims (D9)."""
+
+    def on_consumer(self: ConfirmedClaims, event: ConsumerAnswered) -> None:
+        for claim_id, watched in list(self._watched.items()):
+            is_gone = not event.error and not event.allocations.keys() & watched.allocations.keys()
+            if watched.consumer == event.consumer and is_gone:
+                self._timers.cancel(("unreported", claim_id))
+                self._end(claim_id)
+
+    patch.setattr(ConfirmedClaims, "on_consumer", on_consumer)
 
 
 @bug("none_left_out")

@@ -94,6 +94,7 @@ SHOWN_BY = {
     "write_without_a_verdict": 59,
     "let_a_claim_hold_few_devices": 60,
     "refuse_servers_with_many_devices": 60,
+    "compare_with_all_claims": 61,
 }
 #: the quickest world of all, which shows most of the others
 QUICKEST = 19
@@ -137,6 +138,7 @@ def plans() -> Iterator[RunPlan]:
     yield several_at_once_plan()
     yield crowded_plan()
     yield ports_plan()
+    yield waiting_builds_plan()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -474,6 +476,17 @@ def ports_plan() -> RunPlan:
         duration_s=8.0,
         sizes=Sizes(nodes=3, schedulers=2, size=Size(board=Board(devices_per_cell=32)), heartbeat_interval_s=2.0),
         workload=Workload(rate_per_s=3.0, lifetime_s=3.0, many_ports=0.6, flavors=FLAVORS[1:3]),
+        rows_every=1,
+    )
+
+
+def waiting_builds_plan() -> RunPlan:
+    """Nodes have no agents, and builds wait longer than a scheduler waits for a report of them."""
+    return RunPlan(
+        seed=1,
+        duration_s=25.0,
+        sizes=Sizes(nodes=4, schedulers=2, agentless=1.0, build_queue_s=20.0),
+        workload=Workload(rate_per_s=3.0, lifetime_s=60.0, flavors=FLAVORS[:1]),
         rows_every=1,
     )
 
