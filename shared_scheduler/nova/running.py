@@ -85,7 +85,8 @@ from shared_scheduler.service.state_pages import StatePages
 from shared_scheduler.service.why import WhyAnswerer
 from shared_scheduler.sync import cost
 from shared_scheduler.sync.databases import Cell, DatabaseError
-from shared_scheduler.sync.orphan_sweeper import LastingShare, OrphanSweeper, Share, share_of
+from shared_scheduler.sync.orphan_search import Share, share_of
+from shared_scheduler.sync.orphan_sweeper import LastingShare, OrphanSweeper
 from shared_scheduler.sync.server_location import Locator
 from shared_scheduler.sync.service_checks import ServiceChecks
 from shared_scheduler.sync.state_sync import StateSync

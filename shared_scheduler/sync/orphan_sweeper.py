@@ -22,73 +22,49 @@ that was started again continues.  The first turn is that of the scheduler whose
 not delete either while a write of its own for the server may still be carried out.  Servers in cell 0 are never placed
 again, so all schedulers check them at once.
 
-Each round checks a bounded number of servers.  First checks precede second ones, the scheduler's own share precedes
-the shares of other schedulers, older servers precede newer ones, and the sources alternate.  If builds fail faster than
-one scheduler can check them, all schedulers share the work; a scheduler with a wrong list of live schedulers checks
-more than its share, never less.  With shelved servers it would take the turns of others, so those that were live
-within the last hour keep their turns, with the same name after a new start, and one that starts listens first.
+Each round checks a bounded number of servers (``orphan_search.py``).  First checks precede second ones, the scheduler's
+own share precedes the shares of other schedulers, older servers precede newer ones, and the sources alternate.  If
+builds fail faster than one scheduler can check them, all schedulers share the work; a scheduler with a wrong list of
+live schedulers checks more than its share, never less.  With shelved servers it would take the turns of others, so
+those that were live within the last hour keep their turns, with the same name after a new start, and one that starts
+listens first.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import count
-from zlib import crc32
 
 from shared_scheduler.core.events import NodeContradicted
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import Meaning
-from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations, is_same
+from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.late_writes import MAY_ARRIVE
 from shared_scheduler.placement.reconciler import Restore, put_back
-from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from shared_scheduler.sync.bounded_reads import BoundedReads
 from shared_scheduler.sync.databases import ApiDatabase, CellDatabase, DatabaseError
+from shared_scheduler.sync.orphan_search import (
+    AGAIN_S,
+    LISTED_MAX,
+    SWEEP_BACK,
+    Checked,
+    OrphanSearch,
+    Share,
+    Suspect,
+    share_of,
+)
 from shared_scheduler.transport.bus import lasting_name
 
 LOG = logging.getLogger(__name__)
 
-#: Older servers were checked before, or wait for their users as with nova-scheduler.
-SWEEP_BACK = timedelta(hours=1)
-#: The number of servers that are listed from cell 0, and from each cell.
-LISTED_MAX = 2_000
-#: Time between the two checks of a server; a write takes less than this (the time limit of its request).
-AGAIN_S = 120.0
-#: The turn of one scheduler with a shelved server, and the wait with which it begins: Placement has then carried out
-#: what others have sent, or never will.  Clocks of schedulers and of Nova may differ, and a check takes its time.
-TURN_S, TURN_WAIT_S = 180.0, CARRIED_OUT_WITHIN_S + 30.0
-CHECKS = 2
-#: Time for which an allocation of a shelved server must have stood: a database shows the task of its unshelve by then.
-LAG_S = 30.0
 #: Time for which a scheduler listens before it takes a turn: others say every few seconds that they are there.
 LISTEN_S = 60.0
 #: Time for which a sweep waits for each database.
 READ_WITHIN_S = 10.0
-CHECKS_A_SWEEP = 40
 
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The servers that a scheduler checks first: it has position ``rank`` among ``count`` live ones."""
-
-    rank: int
-    count: int
-
-    def has(self, server: str) -> bool:
-        """Whether a server belongs to this share."""
-        return self._turn(server) == 0
-
-    def has_turn(self, server: str, age_s: float) -> bool:
-        """Whether this scheduler may delete the allocations of a server that changed so long ago."""
-        turn, waited_s = divmod(age_s, TURN_S)
-        return age_s >= 0 and turn % self.count == self._turn(server) and waited_s >= TURN_WAIT_S
-
-    def _turn(self, server: str) -> int:
-        """How many schedulers come before this one."""
-        return (self.rank - crc32(server.encode())) % self.count
+_Suspect = Suspect[CellDatabase]
 
 
 class LastingShare:
@@ -122,39 +98,6 @@ class LastingShare:
         self._own, self._since_s = own, now
 
 
-def share_of(own: str, names: Sequence[str]) -> Share:
-    """The share of a scheduler among these."""
-    return Share(sorted(names).index(own), len(names))
-
-
-@dataclass(frozen=True, slots=True)
-class _Suspect:
-    """A server whose request failed; each unshelve of a server counts separately."""
-
-    server: str
-    changed_at: datetime | None = None
-    cell: CellDatabase | None = field(default=None, compare=False)  # None: the server is in cell 0
-
-
-@dataclass(slots=True)
-class _Checked:
-    """``tries``: all checks.  ``times``: those that count.  ``seen``: what stood at ``seen_s``, and may be deleted."""
-
-    tries: int = 0
-    times: int = 0
-    last_s: float = float("-inf")
-    again_s: float = AGAIN_S  # after the last one
-    seen: ConsumerAllocations | None = None
-    seen_s: float = 0.0
-
-    def stood(self, standing: ConsumerAllocations, now: float) -> bool:
-        """Whether the allocations have stood for ``LAG_S``."""
-        if self.seen is None or not is_same(self.seen, standing):
-            self.seen, self.seen_s = standing, now
-        self.again_s = LAG_S - (now - self.seen_s)
-        return self.again_s <= 0
-
-
 class OrphanSweeper:
     """One thread calls ``sweep`` periodically."""
 
@@ -176,7 +119,7 @@ class OrphanSweeper:
         self._share = share
         self._turns = turns
         self._restore = restore
-        self._checked: dict[_Suspect, _Checked] = {}
+        self._search: OrphanSearch[CellDatabase] = OrphanSearch()
         self._outage: DatabaseError | None = None
         self._away: set[str] = set()  # cells that the last sweep could not read
         self._reads = BoundedReads(READ_WITHIN_S)
@@ -188,10 +131,8 @@ class OrphanSweeper:
         :raises PlacementError: when Placement does not answer
         """
         self._outage, self._away = None, set()
-        known, places = self._checked, dict(self._suspects())
-        self._checked = {suspect: checked for suspect, checked in known.items() if self._is_away(suspect)}
-        self._checked |= {suspect: known.get(suspect, _Checked()) for suspect in places}
-        for suspect in self._due(places)[:CHECKS_A_SWEEP]:
+        self._search.list(dict(self._suspects()), self._is_away)
+        for suspect in self._due():
             yield from self._try(suspect)
         if self._outage is not None:
             raise self._outage
@@ -201,9 +142,8 @@ class OrphanSweeper:
 
     def _try(self, suspect: _Suspect) -> Iterator[NodeContradicted]:
         """Check a server; an error must not make it the first one of the next sweep again."""
-        checked = self._checked[suspect]
-        checked.tries += 1
-        checked.again_s = AGAIN_S
+        checked = self._search.of(suspect)
+        checked.begin()
         try:
             checked.times += yield from self._check(suspect, checked)
         except DatabaseError as error:  # its cell is away: the others are checked
@@ -211,10 +151,9 @@ class OrphanSweeper:
         finally:
             checked.last_s = self._clock()
 
-    def _due(self, places: Mapping[_Suspect, int]) -> list[_Suspect]:
+    def _due(self) -> Sequence[_Suspect]:
         share, turns = self._share(), self._turns()
-        due = [suspect for suspect in places if self._is_due(suspect, self._checked[suspect], turns)]
-        return sorted(due, key=lambda each: (self._checked[each].tries, not share.has(each.server), places[each]))
+        return self._search.due(self._clock(), share, lambda suspect: _has_turn(suspect, turns))
 
     def _suspects(self) -> Iterator[tuple[_Suspect, int]]:
         """Each suspect with its position in its source, the oldest first."""
@@ -226,17 +165,17 @@ class OrphanSweeper:
                 self._outage = error
                 self._away.add(cell.cell.uuid)
                 continue
-            own = (_Suspect(server, changed_at, cell) for server, changed_at in reversed(found))
+            own = (Suspect(server, changed_at, cell) for server, changed_at in reversed(found))
             yield from zip(own, count(), strict=False)
 
-    def _buried(self) -> list[_Suspect]:
+    def _buried(self) -> Sequence[_Suspect]:
         """The suspects in cell 0; those that are known if the API database cannot be read, or does not answer soon."""
         try:
             found = self._reads.read(self._api, lambda: self._api.buried(SWEEP_BACK, LISTED_MAX))
         except DatabaseError as error:
             self._outage = error
-            return [suspect for suspect in self._checked if suspect.cell is None]
-        return list(map(_Suspect, reversed(found)))
+            return self._search.buried()
+        return [Suspect(server) for server in reversed(found)]
 
     def _offloaded(self, cell: CellDatabase, limit: int, server: str | None = None) -> Sequence[tuple[str, datetime]]:
         """:raises DatabaseError: when the cell cannot be read, or does not answer soon: the others are checked first"""
@@ -248,11 +187,7 @@ class OrphanSweeper:
             return True
         return (suspect.server, suspect.changed_at) in self._offloaded(suspect.cell, 1, suspect.server)
 
-    def _is_due(self, suspect: _Suspect, checked: _Checked, turns: Share | None) -> bool:
-        waited = self._clock() - checked.last_s >= checked.again_s
-        return checked.times < CHECKS and waited and _has_turn(suspect, turns)
-
-    def _check(self, suspect: _Suspect, checked: _Checked) -> Generator[NodeContradicted, None, bool]:
+    def _check(self, suspect: _Suspect, checked: Checked) -> Generator[NodeContradicted, None, bool]:
         """Whether the check counts.  Providers are read before the delete, so that the agents are told of it."""
         server = suspect.server
         standing = self._client.consumer(server)

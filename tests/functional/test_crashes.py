@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared_scheduler.sync.orphan_sweeper import AGAIN_S
+from shared_scheduler.sync.orphan_search import AGAIN_S
 from tests.functional import cloud_state
 from tests.functional.lost_answers import leave_an_allocation
 from tools.laboratory.cloud.cloud import Cloud

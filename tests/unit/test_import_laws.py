@@ -43,8 +43,13 @@ WRITER_PURE = tuple(
         "late_writes overcommit_rules own_records write_course delete_course".split()
     )
 )
-PURE["shared_scheduler.sim"] = (*PURE, *AGENT_PURE, *WRITER_PURE)
+#: the rules of the reads and of the search for orphans, which the simulator follows too
+READER_PURE = tuple(f"shared_scheduler.sync.{module}" for module in "orphan_search read_registry".split())
+PURE["shared_scheduler.sim"] = (*PURE, *AGENT_PURE, *WRITER_PURE, *READER_PURE)
 PURE.update(dict.fromkeys(WRITER_PURE, tuple(f"shared_scheduler.{below}" for below in ORDER) + WRITER_PURE))
+PURE.update(
+    dict.fromkeys(READER_PURE, tuple(f"shared_scheduler.{below}" for below in ORDER) + WRITER_PURE + READER_PURE)
+)
 PURE.update(dict.fromkeys(AGENT_PURE, ("shared_scheduler.protocol", "shared_scheduler.model", *AGENT_PURE)))
 
 #: no I/O, no clock, no threads, no global configuration, no database
@@ -178,6 +183,8 @@ def test_every_import_obeys_the_laws() -> None:
         ("shared_scheduler.independent.scheduler", "nova.objects"),
         ("shared_scheduler.core.claims", "shared_scheduler.independent.scheduler"),
         ("shared_scheduler.sim.writers", "shared_scheduler.placement.client"),
+        ("shared_scheduler.sim.orphan_sweeps", "shared_scheduler.sync.orphan_sweeper"),
+        ("shared_scheduler.sync.orphan_search", "shared_scheduler.sync.databases"),
         ("shared_scheduler.placement.late_writes", "threading"),
         ("shared_scheduler.placement.client", "placement.util"),
         ("shared_scheduler.service.engine", "shared_scheduler.placement_app.assembly"),

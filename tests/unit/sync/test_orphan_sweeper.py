@@ -21,21 +21,19 @@ from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.placement.reconciler import without_nova
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
-from shared_scheduler.sync import orphan_sweeper
+from shared_scheduler.sync import orphan_search, orphan_sweeper
 from shared_scheduler.sync.databases import DatabaseError
-from shared_scheduler.sync.orphan_sweeper import (
+from shared_scheduler.sync.orphan_search import (
     AGAIN_S,
     CHECKS,
     CHECKS_A_SWEEP,
     LAG_S,
-    LISTEN_S,
     SWEEP_BACK,
     TURN_S,
     TURN_WAIT_S,
-    LastingShare,
-    OrphanSweeper,
     Share,
 )
+from shared_scheduler.sync.orphan_sweeper import LISTEN_S, LastingShare, OrphanSweeper
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World, carried_out, in_trouble, never_sent
 from tests.unit.sync.nova_databases import NovaDatabases
@@ -296,7 +294,7 @@ def test_a_delete_that_failed_is_tried_again(site: Site, kind: str) -> None:
 
 def test_deletes_that_failed_do_not_come_before_first_checks(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     # given as many deletes that failed as a sweep checks servers, and a leak that came later
-    monkeypatch.setattr(orphan_sweeper, "CHECKS_A_SWEEP", 2)
+    monkeypatch.setattr(orphan_search, "CHECKS_A_SWEEP", 2)
     node = site.world.provider()
     for _ in range(2):
         site.take(site.server("cell0"), node)
