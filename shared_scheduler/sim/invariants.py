@@ -60,6 +60,8 @@ WHILE_IT_RUNS = {
     "nothing_left_behind": "A request that failed has deleted what it wrote.",
     "only_of_others": "No scheduler tells more changes of a server by others than others have made since its first "
     "write of the server, and none counts as a removal unless somebody has removed all of a server that lives.",
+    "left_is_found": "A server in cell 0 has allocations for three minutes at most, while schedulers search and "
+    "Placement is well, also in a storm of other requests that fail.",
     "well_again": "Ten seconds after Placement is well again, no request fails because of Placement.",
 }
 

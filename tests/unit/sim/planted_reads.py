@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planted bugs as in ``planted.py``, of reads that need a world of their own: each is caught there."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared_scheduler.sim import orphan_sweeps
+from shared_scheduler.sync import orphan_search
+from shared_scheduler.sync.orphan_search import OrphanSearch, Share, Suspect
+from tests.unit.sim.planted import bug
+
+# -- the search for orphans
+
+
+@bug("left_is_found")
+def search_as_before_the_review(patch: pytest.MonkeyPatch) -> None:
+    """Ten checks a sweep, of 200 servers, the newest first, and every scheduler checks the same ones (D5)."""
+
+    def order(self: OrphanSearch[None], suspect: Suspect[None], share: Share) -> tuple[int, bool, int]:
+        return self.of(suspect).tries, False, -self._places[suspect]
+
+    patch.setattr(orphan_sweeps, "LISTED_MAX", 200)
+    patch.setattr(orphan_search, "CHECKS_A_SWEEP", 10)
+    patch.setattr(OrphanSearch, "_order", order)
+
+
+@bug("left_is_found")
+def check_the_newest_first(patch: pytest.MonkeyPatch) -> None:
+    """The servers that came to cell 0 last are checked first, so others wait behind each new one."""
+
+    def order(self: OrphanSearch[None], suspect: Suspect[None], share: Share) -> tuple[int, bool, int]:
+        return self.of(suspect).tries, not share.has(suspect.server), -self._places[suspect]
+
+    patch.setattr(OrphanSearch, "_order", order)
+
+
+@bug("left_is_found")
+def check_what_all_others_check(patch: pytest.MonkeyPatch) -> None:
+    """Every scheduler checks the same servers, so all of them check no more than one."""
+    patch.setattr(Share, "has", lambda self, server: True)
+
+
+@bug("left_is_found")
+def check_again_before_the_others(patch: pytest.MonkeyPatch) -> None:
+    """Second checks of older servers come before first ones of newer ones."""
+
+    def order(self: OrphanSearch[None], suspect: Suspect[None], share: Share) -> tuple[int, bool, int]:
+        return 0, not share.has(suspect.server), self._places[suspect]
+
+    patch.setattr(OrphanSearch, "_order", order)
+
+
+SEARCHES = (
+    search_as_before_the_review,
+    check_the_newest_first,
+    check_what_all_others_check,
+    check_again_before_the_others,
+)
