@@ -24,18 +24,13 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.flight import Place
 from shared_scheduler.sync.read_registry import ReadKey, Source, Waits
+from shared_scheduler.sync.refusal_ages import RefusalAges
 from shared_scheduler.sync.revalidator import Revalidator
 
 Outcome = TypeVar("Outcome")
-
-#: Refusals that may start reads of their own at once, and then per second.  The others share a read of the last second.
-REFUSALS_BURST = 10
-REFUSALS_PER_S = 1.0
-SHARED_S = 1.0
 
 
 class DecisionReads:
@@ -48,7 +43,7 @@ class DecisionReads:
         sources = revalidator.sources.values()
         self._before_decision = [source for source in sources if source.decision is not Waits.NEVER]
         self._before_no = [source for source in sources if source.refusal is not Waits.NEVER]
-        self._own_reads = TokenBucket(REFUSALS_PER_S, REFUSALS_BURST)
+        self._refusal_ages = RefusalAges()
         self._lock = threading.Lock()
 
     def deciding(
@@ -81,7 +76,7 @@ class DecisionReads:
         """Wait for the reads that a refusal requires.  They begin after the refusal, except if there are many
         refusals."""
         with self._lock:
-            max_age_s = 0.0 if self._own_reads.take(self._clock()) else SHARED_S
+            max_age_s = self._refusal_ages.max_age_s(self._clock())
         requested: set[Place] = set()
         for source in self._before_no:
             if source.refusal.holds(self._fleet, writes=False):

@@ -7,8 +7,8 @@ import random
 import threading
 from dataclasses import dataclass
 
-from shared_scheduler.model.read_schedule import ReadSchedule
 from shared_scheduler.sync.read_registry import ReadFrom, Source
+from shared_scheduler.sync.shared_read import SharedRead
 
 #: () for the cloud, (cell uuid,), or (cell uuid, node uuid).
 Key = tuple[str, ...]
@@ -35,26 +35,15 @@ def authority_of(cell: str) -> str:
     return f"cell {cell}"
 
 
-class Flight:
-    """At most one read in flight; callers that arrive meanwhile share the next one.  Guarded by the revalidator's lock.
+class Flight(SharedRead):
+    """The read of a key, and the threads that wait for it.  Guarded by the revalidator's lock."""
 
-    ``began_s`` and ``newest_s`` are the times at which the read in flight, and the newest successful read, *began*:
-    their results may be that old.
-    """
-
-    __slots__ = (
-        "_changed", "began_s", "begun", "ended", "key", "newest_s", "queued_s", "requested", "schedule", "source",
-        "waiting",
-    )  # fmt: skip
+    __slots__ = ("_changed", "key", "queued_s", "requested", "source", "waiting")
 
     def __init__(self, source: Source, key: Key, rng: random.Random) -> None:
+        super().__init__(source.times, rng)
         self.source = source
         self.key = key
-        self.schedule = ReadSchedule(source.times, rng)
-        self.begun = 0  # the number of reads that have begun; ``ended``: that have ended
-        self.ended = 0
-        self.began_s = float("-inf")
-        self.newest_s = float("-inf")
         #: The reads that the last read has requested, and those requested before it that are still waiting.
         self.requested: frozenset[Place] = frozenset()
         self.queued_s: float | None = None  # the time at which the lane checks it again
@@ -83,39 +72,12 @@ class Flight:
         """Whether it is neither in flight nor due, and may be removed; callers that still wait hold a reference."""
         return not self.schedule.reading and self.schedule.due_s() is None
 
-    def begin(self, now: float) -> bool:
-        """Whether a read begins now."""
-        if not self.schedule.begin(now):
-            return False
-        self.begun += 1
-        self.began_s = now
-        return True
-
-    def end(self, now: float, succeeded: bool, requested: frozenset[Place]) -> None:
-        """Record that the read in flight has ended."""
-        self.ended = self.begun
+    def served(self, now: float, succeeded: bool, requested: frozenset[Place]) -> None:
+        """Record that the read in flight has ended, and wake those who wait for it."""
+        self.end(now, succeeded)
         self.requested = requested
-        if succeeded:
-            self.newest_s = self.began_s
-            self.schedule.finished(now)
-        else:
-            self.schedule.failed(now)
         if self._changed is not None:
             self._changed.notify_all()
-
-    def wanted(self, now: float, max_age_s: float) -> int:
-        """Number of the read that a new caller waits for; at most ``ended`` if that read has ended already."""
-        if now - self.newest_s < max_age_s:
-            return self.ended
-        if self.schedule.reading and now - self.began_s < max_age_s:
-            return self.begun
-        self.schedule.ask(now)
-        return self.begun + 1
-
-    def pending(self, now: float) -> int:
-        """Number of the read that serves every request that is due by now."""
-        planned_s = self.schedule.planned_s
-        return self.begun + (planned_s is not None and planned_s <= now)
 
     def wait(self, lock: threading.Lock, timeout_s: float) -> None:
         """Wait until a read ends, or for ``timeout_s``.  The caller holds the lock."""

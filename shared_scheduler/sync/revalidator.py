@@ -328,7 +328,7 @@ class Revalidator:
     def _end(self, flight: Flight, succeeded: bool, answers: bool, requested: frozenset[Place], spent: Cost) -> None:
         with self._lock:
             now = self._clock()
-            flight.end(now, succeeded, requested | self._unread(flight.requested, now))
+            flight.served(now, succeeded, requested | self._unread(flight.requested, now))
             self._costs[flight.source.name].add(spent)
             self._authorities.ended(flight)
             if self._flights.get(flight.place) is not flight:  # its cell was removed

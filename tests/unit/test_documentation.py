@@ -52,11 +52,11 @@ from shared_scheduler.sim.exhibition import DemoPlan
 from shared_scheduler.sync import (
     bootstrap,
     bounded_reads,
-    decision_reads,
     node_reads,
     orphan_search,
     orphan_sweeper,
     read_registry,
+    refusal_ages,
     revalidator,
     state_sync,
 )
@@ -381,7 +381,7 @@ SENTENCES = {
     "doc/source/admin/reads.rst": (
         f"vary by {PARTS[round(1 / read_schedule.POLL_JITTER)]} to both sides",
         f"up to {read_registry.MAX_AGE_S * 1000:.0f} ms before the decision",
-        f"{WORDS[decision_reads.REFUSALS_BURST]} are checked by reads of their own",
+        f"{WORDS[refusal_ages.REFUSALS_BURST]} are checked by reads of their own",
         f"from {read_registry.RETRY_FIRST_S:.0f} to {read_registry.RETRY_MOST_S:.0f} seconds",
         f"every {WORDS[POLL_MINUTES]} minutes (``placement_poll_s``)",
         f"({AGENTS.deallocation_read_first_s * 1000:.0f} ms at first)",

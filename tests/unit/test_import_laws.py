@@ -44,7 +44,9 @@ WRITER_PURE = tuple(
     )
 )
 #: the rules of the reads and of the search for orphans, which the simulator follows too
-READER_PURE = tuple(f"shared_scheduler.sync.{module}" for module in "orphan_search read_registry".split())
+READER_PURE = tuple(
+    f"shared_scheduler.sync.{module}" for module in "orphan_search read_registry refusal_ages shared_read".split()
+)
 PURE["shared_scheduler.sim"] = (*PURE, *AGENT_PURE, *WRITER_PURE, *READER_PURE)
 PURE.update(dict.fromkeys(WRITER_PURE, tuple(f"shared_scheduler.{below}" for below in ORDER) + WRITER_PURE))
 PURE.update(
@@ -185,6 +187,7 @@ def test_every_import_obeys_the_laws() -> None:
         ("shared_scheduler.sim.writers", "shared_scheduler.placement.client"),
         ("shared_scheduler.sim.orphan_sweeps", "shared_scheduler.sync.orphan_sweeper"),
         ("shared_scheduler.sync.orphan_search", "shared_scheduler.sync.databases"),
+        ("shared_scheduler.sync.shared_read", "shared_scheduler.sync.flight"),
         ("shared_scheduler.placement.late_writes", "threading"),
         ("shared_scheduler.placement.client", "placement.util"),
         ("shared_scheduler.service.engine", "shared_scheduler.placement_app.assembly"),

@@ -15,9 +15,10 @@ from nova.db.main import models
 from shared_scheduler.core.events import NodeRead, NodesGone, NodesListed, ServicesRead
 from shared_scheduler.sync import placement_reads
 from shared_scheduler.sync.databases import DatabaseError
-from shared_scheduler.sync.decision_reads import REFUSALS_BURST, DecisionReads
+from shared_scheduler.sync.decision_reads import DecisionReads
 from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.read_registry import NODE_LIST, RETRY_MOST_S, SERVICES, SOURCES
+from shared_scheduler.sync.refusal_ages import REFUSALS_BURST
 from shared_scheduler.sync.revalidator import Revalidator
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World, in_trouble
