@@ -8,6 +8,8 @@ import pytest
 from shared_scheduler.sim import orphan_sweeps
 from shared_scheduler.sync import orphan_search
 from shared_scheduler.sync.orphan_search import OrphanSearch, Share, Suspect
+from shared_scheduler.sync.refusal_ages import RefusalAges
+from shared_scheduler.sync.shared_read import SharedRead
 from tests.unit.sim.planted import bug
 
 # -- the search for orphans
@@ -56,4 +58,54 @@ SEARCHES = (
     check_the_newest_first,
     check_what_all_others_check,
     check_again_before_the_others,
+)
+
+
+# -- the reads that a refusal waits for
+
+
+@bug("few_reads")
+def read_anew_for_each_refusal(patch: pytest.MonkeyPatch) -> None:
+    """Each refusal waits for a read of the list of nodes that begins after it (D8)."""
+    patch.setattr(RefusalAges, "max_age_s", lambda self, now: 0.0)
+
+
+@bug("few_reads")
+def share_no_read_that_has_ended(patch: pytest.MonkeyPatch) -> None:
+    """A refusal shares the read that is in flight, and none that has ended a moment ago."""
+
+    def wanted(self: SharedRead, now: float, max_age_s: float) -> int:
+        self.newest_s, newest_s = float("-inf"), self.newest_s
+        number = real(self, now, max_age_s)
+        self.newest_s = newest_s
+        return number
+
+    real = SharedRead.wanted
+    patch.setattr(SharedRead, "wanted", wanted)
+
+
+@bug("no_is_checked")
+def believe_the_last_read(patch: pytest.MonkeyPatch) -> None:
+    """In a storm of refusals, any read that has ended is young enough."""
+    real = RefusalAges.max_age_s
+    patch.setattr(RefusalAges, "max_age_s", lambda self, now: real(self, now) and float("inf"))
+
+
+@bug("no_is_checked")
+def wait_for_no_read(patch: pytest.MonkeyPatch) -> None:
+    """A refusal asks for a read, and does not wait for it."""
+
+    def wanted(self: SharedRead, now: float, max_age_s: float) -> int:
+        real(self, now, max_age_s)
+        return self.ended
+
+    real = SharedRead.wanted
+    patch.setattr(SharedRead, "wanted", wanted)
+
+
+READS = (
+    read_anew_for_each_refusal,
+    share_no_read_that_has_ended,
+    believe_the_last_read,
+    wait_for_no_read,
 )

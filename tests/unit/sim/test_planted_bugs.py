@@ -21,7 +21,7 @@ from shared_scheduler.sim.workload import FLAVORS, Workload
 from shared_scheduler.sim.world import Sizes, World
 from tests.unit.sim import test_simulator
 from tests.unit.sim.planted import PLANTED, Planted
-from tests.unit.sim.planted_reads import SEARCHES
+from tests.unit.sim.planted_reads import READS, SEARCHES
 
 pytestmark = pytest.mark.long
 
@@ -546,4 +546,4 @@ def test_there_are_enough_of_them() -> None:
 
 
 def test_each_invariant_has_a_planted_bug() -> None:
-    assert set().union(*(planted.breaks for planted in (*PLANTED, *SEARCHES))) == INVARIANTS.keys()
+    assert set().union(*(planted.breaks for planted in (*PLANTED, *SEARCHES, *READS))) == INVARIANTS.keys()
