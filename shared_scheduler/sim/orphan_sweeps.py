@@ -22,7 +22,7 @@ from shared_scheduler.sync.orphan_search import AGAIN_S, LISTED_MAX, SWEEP_BACK,
 from shared_scheduler.sync.read_registry import ORPHANED, SOURCES
 
 [TIMES] = (source.times for source in SOURCES if source.name == ORPHANED)
-#: For so long, at most, a server in cell 0 may have allocations: until its second check, and two minutes more in which
+#: For so long, at most, a server in cell 0 may have allocations: until its second check, and one minute more in which
 #: checks of others, and sweeps, are waited for.
 FOUND_WITHIN_S = AGAIN_S + 60.0
 #: interval of the checks of this, which also begin the sweeps of schedulers that have started
