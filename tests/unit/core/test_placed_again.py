@@ -6,6 +6,8 @@ nova-conductor asks again when the first answer does not reach it.  Placement ca
 
 from __future__ import annotations
 
+import pytest
+
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
@@ -76,6 +78,52 @@ def test_a_later_claim_that_failed_does_not_hide_the_one_that_was_answered() -> 
     driver.written(asked(driver, "req-3"), ev.WriteCode.CONSUMER_CONFLICT)
     # then what was answered stays
     assert deletes_in(driver.wait(LONG_S)) == []
+
+
+def two_requests_at_once(driver: SchedulerDriver) -> tuple[ef.WriteAllocation, ef.WriteAllocation]:
+    """The broker has delivered a request once more, and the user has heard of its failure and asked again: two requests
+    for one server in one scheduler, both on the same node."""
+    return asked(driver, "req-1"), asked(driver, "req-2")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_requests_at_once_the_one_that_fails_does_not_take_what_the_other_writes(first: int) -> None:
+    driver = SchedulerDriver().without_agents("node-1")
+    writes = two_requests_at_once(driver)
+    fails, goes_well = writes[first], writes[1 - first]
+    # when the write of one gets no answer while that of the other is under way
+    effects = driver.unanswered(fails)
+    # then that request has failed, and nothing is deleted: Placement cannot tell which of them wrote
+    assert of_kind(ef.Fail, effects)
+    assert deletes_in(effects) == []
+    # and the other one is answered, and stays
+    only(ef.Answer, driver.written(goes_well))
+    assert deletes_in(driver.wait(LONG_S)) == []
+    driver.idle()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_requests_at_once_the_one_that_was_answered_keeps_what_the_other_cancels(first: int) -> None:
+    # given two requests that are written; the first one was answered
+    driver = SchedulerDriver().without_agents("node-1")
+    writes = two_requests_at_once(driver)
+    only(ef.Answer, driver.written(writes[first]))
+    other = only(ef.Answer, driver.written(writes[1 - first]))
+    # when nobody hears the answer of the second one
+    effects = driver.give(ev.AnswerUnheard(other.claim_ids, cause=other.cause))
+    # then what both have written stays
+    assert deletes_in([*effects, *driver.wait(LONG_S)]) == []
+    driver.idle()
+
+
+def test_of_two_requests_at_once_that_both_fail_the_last_one_is_deleted() -> None:
+    driver = SchedulerDriver().without_agents("node-1")
+    first, second = two_requests_at_once(driver)
+    # when neither write gets an answer
+    assert deletes_in(driver.unanswered(first)) == []
+    effects = [*driver.unanswered(second), *driver.wait(LONG_S)]
+    # then both are deleted
+    assert {*deletes_in(effects)} == {first.claim_id, second.claim_id}
 
 
 def lost_write(driver: SchedulerDriver) -> tuple[ef.WriteAllocation, ef.DeleteAllocation]:
