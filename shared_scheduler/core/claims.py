@@ -39,6 +39,8 @@ WRITTEN    kept (request answered)                  CONFIRMED    confirm; check 
 WRITTEN    cancelled                                DELETING     delete
 DELETING   another scheduler may have written the   DELETING     report DELETED to the request; delete when Nova
            same, before this one                                 can tell whether the server needs it
+DELETING   another claim of the server on the node  DELETING     report DELETED to the request; wait until that
+           is under way, or is CONFIRMED                         has ended
 DELETING   deleted                                  DELETED      forget; cast Release
 DELETING   deleted, or nothing is written, but a    DELETING     report DELETED to the request; delete again
            write without an answer may be carried                when it cannot arrive any more
@@ -56,12 +58,11 @@ DELETING   not deleted                              DELETING     delete again af
                                                                  after some attempts report ABANDONED to the
                                                                  request
 DELETING   no answer to a delete for a long time    DELETING     delete again; the writer has lost it
-DELETING   another delete is due, and a later       DELETING     wait until that has ended
-           claim of the server on the node is
-           under way
-DELETING   another delete is due, a later claim of  DELETED      forget; cast Release; no delete, because it
-           the server on the node is CONFIRMED,                  may have the same allocations and generation
-           and its own write arrives no more
+DELETING   a delete is due, and another claim of    DELETING     wait until that has ended
+           the server on the node is under way
+DELETING   a delete is due, another claim of the    DELETED      forget; cast Release; no delete, because it
+           server on the node is CONFIRMED, and                  may have the same allocations and generation
+           its own write arrives no more
 =========  =======================================  ===========  ============================================
 
 States on the right that do not appear on the left are endings; every claim has exactly one ending.
@@ -265,19 +266,19 @@ class OpenClaim:
     arrives_until_s: float = float("-inf")
     #: an end was reported to the request, and other requests may place the same server
     abandoned: bool = False
-    #: the claims of the server on the node that began while this one was open
-    later: list[OpenClaim] = field(default_factory=list)
+    #: the claims of the server on the node that were wanted when this one began, or began while it was open
+    others: list[OpenClaim] = field(default_factory=list)
 
     @property
     def cause(self) -> str:
         """The cause id of the request, which is the cause of everything that is done for the claim."""
         return self.intent.request_id
 
-    def later_wanted(self) -> OpenClaim | None:
-        """The claim with which the server was placed on the node again, or may still be.
+    def other_wanted(self) -> OpenClaim | None:
+        """The claim with which another request has placed the server on the node, or may still do so.
 
         Placement does not show which of both wrote: each may be the first write of the consumer."""
-        return next((one for one in self.later if one.is_wanted), None)
+        return next((one for one in self.others if one.is_wanted), None)
 
     @property
     def is_twin(self) -> bool:
@@ -392,7 +393,8 @@ class Claims:
         claim = OpenClaim(claim_id, owner, intent, state, step.now)
         claim.seen = max(self._table.version(intent.node), Version(intent.epoch, 0))
         for earlier in self._there.get(_place_of(claim), ()):
-            earlier.later.append(claim)
+            earlier.others.append(claim)
+            claim.others += [earlier] if earlier.is_wanted else []
         self._add(claim)
         self._assume(claim)
         if intent.by_agent:
@@ -416,7 +418,7 @@ class Claims:
         """Count a claim that has ended as open again."""
         place = _place_of(claim)
         others = chain(self._there.get(place, ()), self._answered.values())
-        claim.later += (one for one in others if _place_of(one) == place and one.began_s >= claim.began_s)
+        claim.others += (one for one in others if _place_of(one) == place and one.began_s >= claim.began_s)
         self._add(claim)
 
     def _remove(self, claim: OpenClaim) -> None:
@@ -645,7 +647,7 @@ class Claims:
         if event.code == WriteCode.WRITTEN:
             self._now_stands(step, claim)
         elif event.code == WriteCode.UNREACHABLE:
-            self._delete(step, claim)
+            self._take_back(step, claim)
         else:
             self._release_or_hold(step, claim, ClaimState.NOT_WRITTEN)
 
@@ -695,7 +697,7 @@ class Claims:
 
     def _now_stands(self, step: Step, claim: OpenClaim) -> None:
         if not claim.wanted:
-            self._delete(step, claim)
+            self._take_back(step, claim)
             return
         claim.state = ClaimState.WRITTEN
         step.report(ClaimWritten(claim))
@@ -719,7 +721,7 @@ class Claims:
                 self.endings[ClaimState.CONFIRMED.value] -= 1
                 claim.wanted, claim.abandoned = False, True
                 self._open_again(claim)
-                self._delete(step, claim)
+                self._take_back(step, claim)
 
     # -- unwinding
 
@@ -731,7 +733,13 @@ class Claims:
             self._release(step, claim)
             self._forget(step, claim, ClaimState.RELEASED)
         elif claim.state == ClaimState.WRITTEN:
-            self._delete(step, claim)
+            self._take_back(step, claim)
+
+    def _take_back(self, step: Step, claim: OpenClaim) -> None:
+        """Delete what the claim wrote, when no other claim may have written the same."""
+        if claim.other_wanted() is not None:
+            self._report(step, claim, ClaimState.DELETED)
+        self._delete_again(step, claim)
 
     def _delete(self, step: Step, claim: OpenClaim) -> None:
         claim.state, claim.outrun = ClaimState.DELETING, False
@@ -810,11 +818,11 @@ class Claims:
         self._delete_again(step, self._open[claim_id])
 
     def _delete_again(self, step: Step, claim: OpenClaim) -> None:
-        """Delete once more, unless the server was placed on the node again since."""
-        later = claim.later_wanted()
-        if later is None:
+        """Delete, unless another request has placed the server on the node, or may still do so."""
+        other = claim.other_wanted()
+        if other is None:
             self._delete(step, claim)
-        elif later.state == ClaimState.CONFIRMED and step.now >= claim.arrives_until_s:
+        elif other.state == ClaimState.CONFIRMED and step.now >= claim.arrives_until_s:
             self._release(step, claim)
             self._forget(step, claim, ClaimState.DELETED)
         else:
