@@ -12,7 +12,7 @@ from shared_scheduler.sim.orphan_sweeps import FOUND_WITHIN_S, CellZero, OrphanS
 from shared_scheduler.sim.rest import heal
 from shared_scheduler.sim.workload import SentRequest, Workload
 from shared_scheduler.sim.world import CALLER_GRACE_S, Sizes, World
-from shared_scheduler.sync.orphan_search import AGAIN_S
+from shared_scheduler.sync.orphan_search import AGAIN_S, LISTED_MAX
 from shared_scheduler.sync.read_registry import ORPHANED, SOURCES
 from tests.unit.sim.planted import Planted
 from tests.unit.sim.planted_reads import SEARCHES
@@ -23,6 +23,7 @@ TOO_LARGE = Flavor("too large", 1_024, 2_048, 20)
 #: three times as many as one scheduler checks, and fewer than three do
 FAILURES_PER_S = 8.0
 STORM_S = 120.0
+LONG_STORM_S = 500.0
 #: how often a scheduler stops, with requests for so many servers, and for how long it is away
 STOPS, SERVERS, AWAY_S = 5, 4, 3.0
 PATIENCE_S = 20.0
@@ -50,6 +51,13 @@ def stop_before_the_answer(world: World, count: int = SERVERS) -> SentRequest:
     assert asked.outcome is None
     world.kill_scheduler(0)
     return asked
+
+
+def write_late(world: World, *asked: SentRequest) -> None:
+    """Placement carries out a write for each of these, whose servers are in cell 0."""
+    node = min(world.nodes)
+    for server in (uuid for one in asked for uuid in one.request.instance_uuids):
+        world.placement.end_write(world.placement.begin_write(server, {node: {"VCPU": 1}}))
 
 
 def held(world: World, *asked: SentRequest) -> set[str]:
@@ -92,8 +100,7 @@ def test_a_write_after_the_first_check_is_found_by_the_second() -> None:
     world.run(2 * SWEEP_S)
     [server] = asked.request.instance_uuids
     # when a write comes late
-    node = min(world.nodes)
-    world.placement.end_write(world.placement.begin_write(server, {node: {"VCPU": 1}}))
+    write_late(world, asked)
     world.run(SWEEP_S)
     assert held(world, asked) == {server}
     # then
@@ -140,6 +147,35 @@ def test_what_stopped_schedulers_have_left_is_found_in_a_storm_of_failures() -> 
     assert world.counters["failed_no_candidates"] > FAILURES_PER_S * STORM_S
     assert world.placement.consumers == {}
     heal(world)
+    assert world.checkers.violations == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("failures_per_s", "schedulers"), [(2.0, 1), (2.5, 3)])
+def test_late_writes_are_found_in_a_long_storm(failures_per_s: float, schedulers: int) -> None:
+    # given requests that failed in a storm, whose servers were checked once
+    world = sweeping_world(failures_per_s, schedulers)
+    world.run(LONG_STORM_S)
+    asked = [world.ask() for _ in range(SERVERS)]
+    world.run(2 * SWEEP_S)
+    # when their allocations are written then
+    write_late(world, *asked)
+    # then the second checks find them although the storm goes on
+    world.run(FOUND_WITHIN_S)
+    assert held(world, *asked) == set()
+    assert world.checkers.violations == []
+
+
+@pytest.mark.long
+def test_what_a_stopped_scheduler_has_left_is_found_in_a_long_storm() -> None:
+    # given as many servers in cell 0 as are listed, most of which were checked
+    world = sweeping_world(LISTED_MAX / LONG_STORM_S)
+    world.run(LONG_STORM_S)
+    # when the scheduler stops that has checked a part of them
+    left = stop_before_the_answer(world)
+    world.run(PATIENCE_S + CALLER_GRACE_S + AGAIN_S)
+    # then the others do not check all of its share before
+    assert held(world, left) == set()
     assert world.checkers.violations == []
 
 

@@ -84,9 +84,9 @@ class NovaDatabases:
         return self.api_row(api_models.CellMapping, uuid=own, name=name, database_connection=database,
                             transport_url=transport, **more)  # fmt: skip
 
-    def map_server(self, cell: str | None) -> str:
+    def map_server(self, cell: str | None, server: str = "") -> str:
         """A server that was mapped just now to the cell of this name; None: to none yet."""
-        own = str(uuid.uuid4())
+        own = server or str(uuid.uuid4())
         number = None if cell is None else self._cell_number(cell)
         self.api_row(api_models.InstanceMapping, instance_uuid=own, cell_id=number, project_id="p",
                      updated_at=naive(self.now))  # fmt: skip

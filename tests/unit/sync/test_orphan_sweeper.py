@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
@@ -23,16 +24,7 @@ from shared_scheduler.placement.reconciler import without_nova
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from shared_scheduler.sync import orphan_search, orphan_sweeper
 from shared_scheduler.sync.databases import DatabaseError
-from shared_scheduler.sync.orphan_search import (
-    AGAIN_S,
-    CHECKS,
-    CHECKS_A_SWEEP,
-    LAG_S,
-    SWEEP_BACK,
-    TURN_S,
-    TURN_WAIT_S,
-    Share,
-)
+from shared_scheduler.sync.orphan_search import AGAIN_S, CHECKS, LAG_S, SWEEP_BACK, TURN_S, TURN_WAIT_S, Share
 from shared_scheduler.sync.orphan_sweeper import LISTEN_S, LastingShare, OrphanSweeper
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World, carried_out, in_trouble, never_sent
@@ -40,6 +32,9 @@ from tests.unit.sync.nova_databases import NovaDatabases
 
 #: Between two sweeps.
 SWEEP_S = 15.0
+#: Fewer than those of the product.
+CHECKS_A_SWEEP = 8
+FIRST_OF_TWO = Share(0, 2)
 
 
 class Site:
@@ -118,7 +113,8 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, world: World) -> Site:
+def site(tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setattr(orphan_search, "CHECKS_A_SWEEP", CHECKS_A_SWEEP)
     return Site(NovaDatabases(tmp_path), world)
 
 
@@ -433,6 +429,46 @@ def test_each_scheduler_begins_with_a_share_of_its_own(site: Site) -> None:
         assert {site.asked(server) for server in mine} >= {rank + 1}
     # then nobody was left out, although each may be the only one that is right about the shares
     assert all(site.asked(server) >= 1 for server in servers)
+
+
+def buried_in(site: Site, is_own: bool, count: int) -> list[str]:
+    """So many new servers in cell 0 that belong to the share of the first of two schedulers, or to the other one."""
+    servers: list[str] = []
+    while len(servers) < count:
+        server = str(uuid.uuid4())
+        if FIRST_OF_TWO.has(server) is is_own:
+            servers.append(site.nova.map_server("cell0", server))
+    return servers
+
+
+def test_second_checks_of_its_own_share_come_before_first_ones_of_others(site: Site) -> None:
+    # given a scheduler that has checked a server of its share, for which a write came late
+    sweeper = site.scheduler(FIRST_OF_TWO)
+    [server] = buried_in(site, True, 1)
+    assert list(sweeper.sweep()) == []
+    site.take(server, site.world.provider())
+    site.wait(AGAIN_S)
+    # when as many servers of the other scheduler are new as a sweep checks
+    buried_in(site, False, CHECKS_A_SWEEP)
+    list(sweeper.sweep())
+    # then
+    assert not site.holds(server)
+
+
+def test_second_checks_are_a_part_of_each_sweep_although_its_own_share_is_too_large(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given as many second checks as a sweep has, and as many first ones, all of the own share
+    monkeypatch.setattr(orphan_search, "CHECKS_A_SWEEP", 4)
+    old = [site.server("cell0") for _ in range(4)]
+    site.sweep()
+    site.wait(AGAIN_S)
+    new = [site.server("cell0") for _ in range(4)]
+    # when both are due
+    site.sweep()
+    # then it has both, the oldest of each
+    assert [site.asked(server) for server in old] == [2, 2, 1, 1]
+    assert [site.asked(server) for server in new] == [1, 1, 0, 0]
 
 
 def test_an_allocation_of_an_abandoned_unshelve_is_deleted(site: Site) -> None:
