@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Generic, TypeVar
 from zlib import crc32
 
@@ -31,7 +32,7 @@ TURN_S, TURN_WAIT_S = 180.0, CARRIED_OUT_WITHIN_S + 30.0
 CHECKS = 2
 #: Time for which an allocation of a shelved server must have stood: a database shows the task of its unshelve by then.
 LAG_S = 30.0
-CHECKS_A_SWEEP = 40
+CHECKS_A_SWEEP = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,22 @@ class OrphanSearch(Generic[Cell]):
     def due(self, now: float, share: Share, has_turn: Callable[[Suspect[Cell]], bool]) -> Sequence[Suspect[Cell]]:
         """The suspects that this sweep checks, in their order."""
         due = [suspect for suspect in self._places if self._checked[suspect].is_due(now) and has_turn(suspect)]
-        return sorted(due, key=lambda each: self._order(each, share))[:CHECKS_A_SWEEP]
+        due.sort(key=self._order)
+        own = [suspect for suspect in due if _is_own(suspect, share)]
+        others = [suspect for suspect in due if not _is_own(suspect, share)]
+        first = [suspect for suspect in own if not self._checked[suspect].tries]
+        again = [suspect for suspect in own if self._checked[suspect].tries]
+        return [*_alternately(first, again), *others][:CHECKS_A_SWEEP]
 
-    def _order(self, suspect: Suspect[Cell], share: Share) -> tuple[int, bool, int]:
-        return self._checked[suspect].tries, not share.has(suspect.server), self._places[suspect]
+    def _order(self, suspect: Suspect[Cell]) -> tuple[int, int]:
+        return self._checked[suspect].tries, self._places[suspect]
+
+
+def _is_own(suspect: Suspect[Cell], share: Share) -> bool:
+    """Whether the others leave a suspect to this scheduler; that is so with a shelved server in its turn."""
+    return suspect.cell is not None or share.has(suspect.server)
+
+
+def _alternately(first: Sequence[Suspect[Cell]], again: Sequence[Suspect[Cell]]) -> Sequence[Suspect[Cell]]:
+    """One of each, so that however few are checked in a sweep, half of them are first checks."""
+    return [suspect for _, suspect in sorted([*enumerate(first), *enumerate(again)], key=itemgetter(0))]

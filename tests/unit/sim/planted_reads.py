@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from shared_scheduler.sim import orphan_sweeps
@@ -19,20 +21,18 @@ from tests.unit.sim.planted import bug
 def search_as_before_the_review(patch: pytest.MonkeyPatch) -> None:
     """Ten checks a sweep, of 200 servers, the newest first, and every scheduler checks the same ones (D5)."""
 
-    def order(self: OrphanSearch[None], suspect: Suspect[None], share: Share) -> tuple[int, bool, int]:
-        return self.of(suspect).tries, False, -self._places[suspect]
-
     patch.setattr(orphan_sweeps, "LISTED_MAX", 200)
     patch.setattr(orphan_search, "CHECKS_A_SWEEP", 10)
-    patch.setattr(OrphanSearch, "_order", order)
+    patch.setattr(Share, "has", lambda self, server: False)
+    check_the_newest_first.patch(patch)
 
 
 @bug("left_is_found")
 def check_the_newest_first(patch: pytest.MonkeyPatch) -> None:
     """The servers that came to cell 0 last are checked first, so others wait behind each new one."""
 
-    def order(self: OrphanSearch[None], suspect: Suspect[None], share: Share) -> tuple[int, bool, int]:
-        return self.of(suspect).tries, not share.has(suspect.server), -self._places[suspect]
+    def order(self: OrphanSearch[None], suspect: Suspect[None]) -> tuple[int, int]:
+        return self.of(suspect).tries, -self._places[suspect]
 
     patch.setattr(OrphanSearch, "_order", order)
 
@@ -47,10 +47,23 @@ def check_what_all_others_check(patch: pytest.MonkeyPatch) -> None:
 def check_again_before_the_others(patch: pytest.MonkeyPatch) -> None:
     """Second checks of older servers come before first ones of newer ones."""
 
-    def order(self: OrphanSearch[None], suspect: Suspect[None], share: Share) -> tuple[int, bool, int]:
-        return 0, not share.has(suspect.server), self._places[suspect]
+    def order(self: OrphanSearch[None], suspect: Suspect[None]) -> tuple[int, int]:
+        return -self.of(suspect).tries, self._places[suspect]
 
     patch.setattr(OrphanSearch, "_order", order)
+    patch.setattr(orphan_search, "_is_own", lambda suspect, share: False)
+
+
+@bug("left_is_found")
+def check_all_others_before_a_second_time(patch: pytest.MonkeyPatch) -> None:
+    """First checks of the shares of others come before second ones of the own share."""
+
+    def due(self: OrphanSearch[None], now: float, share: Share, _has_turn: object) -> Sequence[Suspect[None]]:
+        due = [each for each in self._places if self.of(each).is_due(now)]
+        due.sort(key=lambda each: (self.of(each).tries, not share.has(each.server), self._places[each]))
+        return due[: orphan_search.CHECKS_A_SWEEP]
+
+    patch.setattr(OrphanSearch, "due", due)
 
 
 SEARCHES = (
@@ -59,6 +72,8 @@ SEARCHES = (
     check_what_all_others_check,
     check_again_before_the_others,
 )
+#: those that find late writes too late
+REPEATED_SEARCHES = (check_all_others_before_a_second_time,)
 
 
 # -- the reads that a refusal waits for

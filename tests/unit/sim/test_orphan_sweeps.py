@@ -12,22 +12,31 @@ from shared_scheduler.sim.orphan_sweeps import FOUND_WITHIN_S, CellZero, OrphanS
 from shared_scheduler.sim.rest import heal
 from shared_scheduler.sim.workload import SentRequest, Workload
 from shared_scheduler.sim.world import CALLER_GRACE_S, Sizes, World
-from shared_scheduler.sync.orphan_search import AGAIN_S, LISTED_MAX
+from shared_scheduler.sync import orphan_search
+from shared_scheduler.sync.orphan_search import AGAIN_S, CHECKS_A_SWEEP, LISTED_MAX
 from shared_scheduler.sync.read_registry import ORPHANED, SOURCES
 from tests.unit.sim.planted import Planted
-from tests.unit.sim.planted_reads import SEARCHES
+from tests.unit.sim.planted_reads import REPEATED_SEARCHES, SEARCHES
 from tests.unit.sim.single_requests import ask_for
 
 #: a flavor that no host has room for
 TOO_LARGE = Flavor("too large", 1_024, 2_048, 20)
-#: three times as many as one scheduler checks, and fewer than three do
-FAILURES_PER_S = 8.0
-STORM_S = 120.0
-LONG_STORM_S = 500.0
+#: fewer checks than in the product, so that fewer failures are a storm
+FEW_CHECKS = 40
+#: more than one scheduler checks once then, and fewer than three check twice
+FAILURES_PER_S = 3.5
+#: nearly as many as one scheduler checks once then
+ONCE_PER_S = 2.5
+STORM_S, LONG_STORM_S = 200.0, 500.0
 #: how often a scheduler stops, with requests for so many servers, and for how long it is away
 STOPS, SERVERS, AWAY_S = 5, 4, 3.0
 PATIENCE_S = 20.0
 [SWEEP_S] = (source.poll_s for source in SOURCES if source.name == ORPHANED)
+
+
+@pytest.fixture
+def few_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orphan_search, "CHECKS_A_SWEEP", FEW_CHECKS)
 
 
 def sweeping_world(failures_per_s: float = 1e-9, schedulers: int = 3) -> World:
@@ -75,6 +84,18 @@ def in_a_storm() -> World:
         world.run(AWAY_S)
         stop_before_the_answer(world)
     world.run(PATIENCE_S + CALLER_GRACE_S + FOUND_WITHIN_S + SWEEP_S)
+    return world
+
+
+def with_late_writes(failures_per_s: float, schedulers: int) -> World:
+    """While requests fail, some are written after the first checks of their servers, and three minutes have passed."""
+    world = sweeping_world(failures_per_s, schedulers)
+    world.run(LONG_STORM_S)
+    asked = [world.ask() for _ in range(SERVERS)]
+    world.run(2 * SWEEP_S)
+    write_late(world, *asked)
+    assert len(held(world, *asked)) == SERVERS
+    world.run(FOUND_WITHIN_S + SWEEP_S)
     return world
 
 
@@ -142,6 +163,7 @@ def test_no_time_runs_while_placement_is_away() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("few_checks")
 def test_what_stopped_schedulers_have_left_is_found_in_a_storm_of_failures() -> None:
     world = in_a_storm()
     assert world.counters["failed_no_candidates"] > FAILURES_PER_S * STORM_S
@@ -151,18 +173,16 @@ def test_what_stopped_schedulers_have_left_is_found_in_a_storm_of_failures() -> 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("failures_per_s", "schedulers"), [(2.0, 1), (2.5, 3)])
-def test_late_writes_are_found_in_a_long_storm(failures_per_s: float, schedulers: int) -> None:
-    # given requests that failed in a storm, whose servers were checked once
-    world = sweeping_world(failures_per_s, schedulers)
-    world.run(LONG_STORM_S)
-    asked = [world.ask() for _ in range(SERVERS)]
-    world.run(2 * SWEEP_S)
-    # when their allocations are written then
-    write_late(world, *asked)
-    # then the second checks find them although the storm goes on
-    world.run(FOUND_WITHIN_S)
-    assert held(world, *asked) == set()
+@pytest.mark.parametrize(
+    ("failures_per_s", "schedulers", "checks"),
+    [(2.0, 1, CHECKS_A_SWEEP), (7.0, 3, CHECKS_A_SWEEP), (ONCE_PER_S, 3, FEW_CHECKS)],
+)
+def test_late_writes_are_found_in_a_long_storm(
+    failures_per_s: float, schedulers: int, checks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orphan_search, "CHECKS_A_SWEEP", checks)
+    world = with_late_writes(failures_per_s, schedulers)
+    assert world.placement.consumers == {}
     assert world.checkers.violations == []
 
 
@@ -180,8 +200,18 @@ def test_what_a_stopped_scheduler_has_left_is_found_in_a_long_storm() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("few_checks")
 @pytest.mark.parametrize("planted", SEARCHES, ids=lambda planted: planted.name)
 def test_a_planted_bug_is_caught(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     planted.patch(monkeypatch)
     broken = {violation.name for violation in in_a_storm().checkers.violations}
+    assert broken == planted.breaks
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("few_checks")
+@pytest.mark.parametrize("planted", REPEATED_SEARCHES, ids=lambda planted: planted.name)
+def test_a_planted_bug_of_second_checks_is_caught(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted.patch(monkeypatch)
+    broken = {violation.name for violation in with_late_writes(ONCE_PER_S, 3).checkers.violations}
     assert broken == planted.breaks
