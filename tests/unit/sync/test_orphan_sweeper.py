@@ -379,6 +379,24 @@ def test_a_cloud_in_which_much_fails_is_asked_a_bounded_number_at_a_time(site: S
     assert site.asked(*servers) == len(servers)
 
 
+def test_a_sweep_ends_soon_although_placement_is_slow(site: Site) -> None:
+    # given a Placement that takes four seconds for an answer
+    def slow(method: str, path: str, carry_out: Callable[[], requests.Response]) -> requests.Response:
+        site.wait(4.0)
+        return carry_out()
+
+    servers = [site.server("cell0") for _ in range(CHECKS_A_SWEEP)]
+    site.world.http.every_read = slow
+    # when
+    site.sweep()
+    # then what is not checked in time is left
+    assert site.asked(*servers) == 3
+    # to the next sweeps, which do not begin with the same servers
+    site.sweep()
+    site.sweep()
+    assert {site.asked(server) for server in servers} == {1}
+
+
 def test_a_leak_is_found_although_many_builds_fail_after_it(site: Site) -> None:
     # given a leak, and builds that fail as fast as they are checked
     node, server = site.world.provider(), site.server("cell0")
