@@ -9,6 +9,7 @@ Drawn worlds do not run it: there, what a scheduler that stops has left is excep
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from random import Random
 
 from shared_scheduler.core import effects as ef
@@ -18,7 +19,16 @@ from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.sim.schedulers import SimScheduler, cell_name
 from shared_scheduler.sim.workload import SentRequest
 from shared_scheduler.sim.world import CALLER_GRACE_S, World
-from shared_scheduler.sync.orphan_search import AGAIN_S, LISTED_MAX, SWEEP_BACK, OrphanSearch, Share, Suspect, share_of
+from shared_scheduler.sync.orphan_search import (
+    AGAIN_S,
+    LISTED_MAX,
+    SWEEP_BACK,
+    SWEEP_MAX_S,
+    OrphanSearch,
+    Share,
+    Suspect,
+    share_of,
+)
 from shared_scheduler.sync.read_registry import ORPHANED, SOURCES
 
 [TIMES] = (source.times for source in SOURCES if source.name == ORPHANED)
@@ -114,7 +124,8 @@ class OrphanSweep:
         self._schedule.begin(self._world.now)
         listed = enumerate(self._cell_zero.listed())
         self._search.list({Suspect(server): place for place, server in listed}, lambda _: False)
-        self._next(iter(self._search.due(self._world.now, self._share(), lambda _: True)))
+        due, until_s = self._search.due(self._world.now, self._share(), lambda _: True), self._world.now + SWEEP_MAX_S
+        self._next(takewhile(lambda _: self._world.now < until_s, due))
 
     def _share(self) -> Share:
         core = self._scheduler.core

@@ -33,6 +33,8 @@ CHECKS = 2
 #: Time for which an allocation of a shelved server must have stood: a database shows the task of its unshelve by then.
 LAG_S = 30.0
 CHECKS_A_SWEEP = 120
+#: Time after which a sweep begins no more checks: the next one does, with a new list.
+SWEEP_MAX_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,14 @@ that was started again continues.  The first turn is that of the scheduler whose
 not delete either while a write of its own for the server may still be carried out.  Servers in cell 0 are never placed
 again, so all schedulers check them at once.
 
-Each round checks a bounded number of servers (``orphan_search.py``).  The scheduler's own share precedes the shares of
-other schedulers, in it first checks and repeated ones alternate, otherwise first checks precede second ones, older
-servers precede newer ones, and the sources alternate.  So second checks are made in the longest storm of failed builds
-if the schedulers together are fast enough for two checks of each server, and some are made in any storm.  If
-builds fail faster than one scheduler can check them, all schedulers share the work; a scheduler with a wrong list of
-live schedulers checks more than its share, never less.  With shelved servers it would take the turns of others, so
-those that were live within the last hour keep their turns, with the same name after a new start, and one that starts
-listens first.
+Each round checks a bounded number of servers (``orphan_search.py``), and fewer if Placement is slow.  The scheduler's
+own share precedes the shares of other schedulers, in it first checks and repeated ones alternate, otherwise first
+checks precede repeated ones, older servers precede newer ones, and the sources alternate.  So second checks are made in
+the longest storm of failed builds if the schedulers together are fast enough for two checks of each server, and some
+are made in any storm.  If builds fail faster than one scheduler can check them, all schedulers share the work; a
+scheduler with a wrong list of live schedulers checks more than its share, never less.  With shelved servers it would
+take the turns of others, so those that were live within the last hour keep their turns, with the same name after a new
+start, and one that starts listens first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import count
+from itertools import count, takewhile
 
 from shared_scheduler.core.events import NodeContradicted
 from shared_scheduler.placement.client import PlacementClient
@@ -51,6 +51,7 @@ from shared_scheduler.sync.orphan_search import (
     AGAIN_S,
     LISTED_MAX,
     SWEEP_BACK,
+    SWEEP_MAX_S,
     Checked,
     OrphanSearch,
     Share,
@@ -134,7 +135,8 @@ class OrphanSweeper:
         """
         self._outage, self._away = None, set()
         self._search.list(dict(self._suspects()), self._is_away)
-        for suspect in self._due():
+        until_s = self._clock() + SWEEP_MAX_S
+        for suspect in takewhile(lambda _: self._clock() < until_s, self._due()):
             yield from self._try(suspect)
         if self._outage is not None:
             raise self._outage

@@ -371,6 +371,7 @@ SENTENCES = {
         f"the last {own_writes.OWN_WRITES_MAX:,} servers that it has written",
         f"every {SWEEP_S:g} s, at most {orphan_search.CHECKS_A_SWEEP} servers each time",
         f"every {WORDS[round(orphan_search.AGAIN_S / 60)]} minutes, for an hour",
+        f"after {orphan_search.SWEEP_MAX_S:.0f} s are left to the next time",
         f"take turns of {WORDS[round(orphan_search.TURN_S / 60)]} minutes",
         f"the first {orphan_search.TURN_WAIT_S:.0f} seconds of its turn",
         f"again every {in_doubt_writes.AGAIN_AFTER_S:.0f} s, for "
