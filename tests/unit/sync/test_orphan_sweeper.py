@@ -24,7 +24,7 @@ from shared_scheduler.placement.reconciler import without_nova
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from shared_scheduler.sync import orphan_search, orphan_sweeper
 from shared_scheduler.sync.databases import DatabaseError
-from shared_scheduler.sync.orphan_search import AGAIN_S, CHECKS, LAG_S, SWEEP_BACK, TURN_S, TURN_WAIT_S, Share
+from shared_scheduler.sync.orphan_search import AGAIN_S, CHECKS, LAG_S, SWEEP_BACK, TURN_S, TURN_WAIT_S, Share, share_of
 from shared_scheduler.sync.orphan_sweeper import LISTEN_S, LastingShare, OrphanSweeper
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World, carried_out, in_trouble, never_sent
@@ -447,6 +447,19 @@ def test_each_scheduler_begins_with_a_share_of_its_own(site: Site) -> None:
         assert {site.asked(server) for server in mine} >= {rank + 1}
     # then nobody was left out, although each may be the only one that is right about the shares
     assert all(site.asked(server) >= 1 for server in servers)
+
+
+def test_only_the_share_of_a_scheduler_that_has_gone_moves() -> None:
+    # given servers, each of which is in the share of one scheduler
+    names, servers = ("a", "b", "c"), [str(uuid.uuid4()) for _ in range(600)]
+    shares = {name: {each for each in servers if share_of(name, names).has(each)} for name in names}
+    assert sum(map(len, shares.values())) == len(set().union(*shares.values())) == len(servers)
+    assert min(map(len, shares.values())) > 120  # of 200 in the mean
+    # when one of them has gone
+    left = {name: {each for each in servers if share_of(name, ("a", "c")).has(each)} for name in ("a", "c")}
+    # then the others have what they had, and a part of the share of that one
+    assert left["a"] > shares["a"] and left["c"] > shares["c"]
+    assert left["a"] | left["c"] == set(servers)
 
 
 def buried_in(site: Site, is_own: bool, count: int) -> list[str]:
