@@ -86,11 +86,12 @@ from shared_scheduler.service.why import WhyAnswerer
 from shared_scheduler.sync import cost
 from shared_scheduler.sync.databases import Cell, DatabaseError
 from shared_scheduler.sync.orphan_search import Share, share_of
-from shared_scheduler.sync.orphan_sweeper import LastingShare, OrphanSweeper
+from shared_scheduler.sync.orphan_sweeper import LastingTurns, OrphanSweeper
 from shared_scheduler.sync.server_location import Locator
 from shared_scheduler.sync.service_checks import ServiceChecks
 from shared_scheduler.sync.state_sync import StateSync
 from shared_scheduler.table.host_table import HostTable
+from shared_scheduler.transport.bus import lasting_name
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -166,7 +167,7 @@ class RunningScheduler:
         )
         sweeper = OrphanSweeper(
             api, lambda: sync.databases(), client, time.monotonic, lambda: self.engine.inspect(_share),
-            self._batch_writer.restore, LastingShare(lambda: self.engine.inspect(_live), time.monotonic).share,
+            self._batch_writer.restore, LastingTurns(lambda: self.engine.inspect(_live), time.monotonic).turns,
         )  # fmt: skip
         sync = StateSync(
             api, NovaCellDatabase, client, handle,
@@ -547,8 +548,9 @@ def _known_as(name: str) -> str:
 
 
 def _share(core: SchedulerCore) -> Share:
-    """The position of this scheduler among the live schedulers."""
-    return share_of(*_live(core))
+    """The share of this scheduler among the live schedulers, which is the same one after a new start."""
+    own, live = _live(core)
+    return share_of(lasting_name(own), map(lasting_name, live))
 
 
 def _live(core: SchedulerCore) -> tuple[str, tuple[str, ...]]:

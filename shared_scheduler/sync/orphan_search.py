@@ -7,9 +7,10 @@ virtual time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from hashlib import blake2b
 from operator import itemgetter
 from typing import Generic, TypeVar
 from zlib import crc32
@@ -39,28 +40,46 @@ SWEEP_MAX_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The servers that a scheduler checks first: it has position ``rank`` among ``count`` live ones."""
+    """The servers that a scheduler checks first.  When another one stops, it keeps these, and gets some more."""
+
+    own: str
+    names: frozenset[str]
+
+    def has(self, server: str) -> bool:
+        """Whether a server belongs to this share."""
+        return self.own == max(self.names, key=lambda name: _weight(name, server))
+
+
+def _weight(scheduler: str, server: str) -> bytes:
+    """The server is in the share of the scheduler with the greatest one."""
+    return blake2b(f"{scheduler} {server}".encode(), digest_size=8).digest()
+
+
+def share_of(own: str, names: Iterable[str]) -> Share:
+    """The share of a scheduler among these."""
+    return Share(own, frozenset((own, *names)))
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """The turns of a scheduler with shelved servers: it has position ``rank`` among ``count`` of them."""
 
     rank: int
     count: int
 
-    def has(self, server: str) -> bool:
-        """Whether a server belongs to this share."""
-        return self._turn(server) == 0
-
     def has_turn(self, server: str, age_s: float) -> bool:
         """Whether this scheduler may delete the allocations of a server that changed so long ago."""
         turn, waited_s = divmod(age_s, TURN_S)
-        return age_s >= 0 and turn % self.count == self._turn(server) and waited_s >= TURN_WAIT_S
+        return age_s >= 0 and turn % self.count == self._first_turn(server) and waited_s >= TURN_WAIT_S
 
-    def _turn(self, server: str) -> int:
+    def _first_turn(self, server: str) -> int:
         """How many schedulers come before this one."""
         return (self.rank - crc32(server.encode())) % self.count
 
 
-def share_of(own: str, names: Sequence[str]) -> Share:
-    """The share of a scheduler among these."""
-    return Share(sorted(names).index(own), len(names))
+def turns_of(own: str, names: Sequence[str]) -> Turns:
+    """The turns of a scheduler among these."""
+    return Turns(sorted(names).index(own), len(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +145,8 @@ class OrphanSearch(Generic[Cell]):
         """The suspects that this sweep checks, in their order."""
         due = [suspect for suspect in self._places if self._checked[suspect].is_due(now) and has_turn(suspect)]
         due.sort(key=self._order)
-        own = [suspect for suspect in due if _is_own(suspect, share)]
-        others = [suspect for suspect in due if not _is_own(suspect, share)]
+        is_own = {suspect: _is_own(suspect, share) for suspect in due}
+        own, others = ([suspect for suspect in due if is_own[suspect] is mine] for mine in (True, False))
         first = [suspect for suspect in own if not self._checked[suspect].tries]
         again = [suspect for suspect in own if self._checked[suspect].tries]
         return [*_alternately(first, again), *others][:CHECKS_A_SWEEP]

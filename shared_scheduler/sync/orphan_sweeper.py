@@ -18,7 +18,7 @@ A delete without an answer may be carried out later: that of another sweep, or o
 request.  If the same allocation had been deleted meanwhile, it would delete that of the next unshelve, whose record has
 the same generation (``placement/late_writes.py``).  So the schedulers take turns with a shelved server, and each turn
 begins with a wait, until nothing arrives any more.  They all count the turns from the last change of the server, so one
-that was started again continues.  The first turn is that of the scheduler whose share has the server.  A scheduler does
+that was started again continues.  The uuid of the server says whose turn is the first.  A scheduler does
 not delete either while a write of its own for the server may still be carried out.  Servers in cell 0 are never placed
 again, so all schedulers check them at once.
 
@@ -56,7 +56,8 @@ from shared_scheduler.sync.orphan_search import (
     OrphanSearch,
     Share,
     Suspect,
-    share_of,
+    Turns,
+    turns_of,
 )
 from shared_scheduler.transport.bus import lasting_name
 
@@ -70,8 +71,8 @@ READ_WITHIN_S = 10.0
 _Suspect = Suspect[CellDatabase]
 
 
-class LastingShare:
-    """The share of a scheduler among all that were live within the last hour.
+class LastingTurns:
+    """The turns of a scheduler among all that were live within the last hour.
 
     While the message queue is away, each scheduler hears of no other one, and would take every turn.  So would one that
     has just started.
@@ -85,13 +86,13 @@ class LastingShare:
         self._own = ""
         self._since_s = 0.0
 
-    def share(self) -> Share | None:
-        """The share now; None while it is too early to know."""
+    def turns(self) -> Turns | None:
+        """The turns now; None while it is too early to know."""
         (own, live), now = self._live(), self._clock()
         self._use_name(lasting_name(own), now)
         heard = self._heard_s | dict.fromkeys(map(lasting_name, live), now)
         self._heard_s = {name: at_s for name, at_s in heard.items() if now - at_s < SWEEP_BACK.total_seconds()}
-        return None if now - self._since_s < LISTEN_S else share_of(self._own, tuple(self._heard_s))
+        return None if now - self._since_s < LISTEN_S else turns_of(self._own, tuple(self._heard_s))
 
     def _use_name(self, own: str, now: float) -> None:
         """Listen from now on if the name of this scheduler is new: it has another one until its channel is open."""
@@ -112,7 +113,7 @@ class OrphanSweeper:
         clock: Callable[[], float],
         share: Callable[[], Share],
         restore: Restore,
-        turns: Callable[[], Share | None],
+        turns: Callable[[], Turns | None],
     ) -> None:
         """``share`` decides whose servers come first; ``turns``, who may check a shelved server (None: others)."""
         self._api = api
@@ -224,7 +225,7 @@ class OrphanSweeper:
         return True
 
 
-def _has_turn(suspect: _Suspect, turns: Share | None) -> bool:
+def _has_turn(suspect: _Suspect, turns: Turns | None) -> bool:
     """Whether no other scheduler deletes the allocations of the server now; in cell 0 that does not matter."""
     if suspect.cell is None or suspect.changed_at is None:
         return True

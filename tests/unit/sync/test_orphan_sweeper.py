@@ -24,8 +24,18 @@ from shared_scheduler.placement.reconciler import without_nova
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from shared_scheduler.sync import orphan_search, orphan_sweeper
 from shared_scheduler.sync.databases import DatabaseError
-from shared_scheduler.sync.orphan_search import AGAIN_S, CHECKS, LAG_S, SWEEP_BACK, TURN_S, TURN_WAIT_S, Share, share_of
-from shared_scheduler.sync.orphan_sweeper import LISTEN_S, LastingShare, OrphanSweeper
+from shared_scheduler.sync.orphan_search import (
+    AGAIN_S,
+    CHECKS,
+    LAG_S,
+    SWEEP_BACK,
+    TURN_S,
+    TURN_WAIT_S,
+    Share,
+    Turns,
+    share_of,
+)
+from shared_scheduler.sync.orphan_sweeper import LISTEN_S, LastingTurns, OrphanSweeper
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World, carried_out, in_trouble, never_sent
 from tests.unit.sync.nova_databases import NovaDatabases
@@ -34,7 +44,9 @@ from tests.unit.sync.nova_databases import NovaDatabases
 SWEEP_S = 15.0
 #: Fewer than those of the product.
 CHECKS_A_SWEEP = 8
-FIRST_OF_TWO = Share(0, 2)
+FIRST_OF_TWO, OTHER_OF_TWO = (share_of(own, ("a", "b")) for own in "ab")
+#: those of the only scheduler
+ALL, ALONE = share_of("a", ("a",)), Turns(0, 1)
 
 
 class Site:
@@ -47,7 +59,7 @@ class Site:
         self.now_s = 0.0
         self.cells = [nova.cell()]
         self.writer = self.new_writer()
-        self.sut = self.scheduler(Share(0, 1), self.writer)
+        self.sut = self.scheduler(writer=self.writer)
 
     def new_writer(self) -> AllocationWriter:
         """That of one scheduler, which does not wait."""
@@ -55,9 +67,10 @@ class Site:
 
     def scheduler(
         self,
-        share: Share,
+        turns: Turns = ALONE,
         writer: AllocationWriter | None = None,
-        turns: Callable[[], Share | None] | None = None,
+        share: Share = ALL,
+        turns_now: Callable[[], Turns | None] | None = None,
     ) -> OrphanSweeper:
         """One more that sweeps."""
         restore = (writer or self.new_writer()).restore
@@ -68,7 +81,7 @@ class Site:
             lambda: self.now_s,
             lambda: share,
             restore,
-            turns or (lambda: share),
+            turns_now or (lambda: turns),
         )
 
     def sweep(self) -> None:
@@ -165,7 +178,7 @@ def test_an_api_database_that_hangs_does_not_keep_the_servers_of_cells(
     site.take(server, site.world.provider())
     monkeypatch.setattr(api, "buried", lambda *_: answer.wait() and ())
     monkeypatch.setattr(site.nova, "api", lambda: api)
-    site.sut = site.scheduler(Share(0, 1))
+    site.sut = site.scheduler()
     # then a sweep takes them back nevertheless
     assert not holds_after_a_sweep(site, server, answer)
 
@@ -176,7 +189,7 @@ def test_servers_that_were_checked_are_not_checked_again_after_an_outage(
     # given a server in cell 0 that was checked twice
     server, api = site.server("cell0"), site.nova.api()
     monkeypatch.setattr(site.nova, "api", lambda: api)
-    site.sut = site.scheduler(Share(0, 1))
+    site.sut = site.scheduler()
     for _ in range(CHECKS):
         site.sweep()
         site.wait(AGAIN_S)
@@ -420,6 +433,20 @@ def test_a_shelved_server_is_checked_although_many_builds_fail(site: Site) -> No
     assert not site.holds(server)
 
 
+def test_a_shelved_server_is_checked_by_the_one_whose_turn_it_is_although_many_builds_fail(site: Site) -> None:
+    # given a shelved server, and a scheduler that has its turn, while new servers of its share fill a sweep
+    node, server = site.world.provider(), site.shelved()
+    site.take(server, node)
+    share = OTHER_OF_TWO if FIRST_OF_TWO.has(server) else FIRST_OF_TWO
+    sweeper = site.scheduler(share=share)
+    for _ in range(2):
+        buried_in(site, CHECKS_A_SWEEP, share)
+        list(sweeper.sweep())
+        site.wait(LAG_S)
+    # then it does not come after all of these
+    assert not site.holds(server)
+
+
 def test_first_checks_do_not_wait_for_second_ones(site: Site) -> None:
     # given servers that were checked once, and a leak that came later
     old = [site.server("cell0") for _ in range(CHECKS_A_SWEEP)]
@@ -438,13 +465,13 @@ def test_each_scheduler_begins_with_a_share_of_its_own(site: Site) -> None:
     # given more than one scheduler can check, but not more than two can
     servers = [site.server("cell0") for _ in range(2 * CHECKS_A_SWEEP)]
     # when each of two has swept as often as both together need
-    for rank in (0, 1):
-        sweeper = site.scheduler(Share(rank, 2))
+    for before, share in enumerate((FIRST_OF_TWO, OTHER_OF_TWO)):
+        sweeper = site.scheduler(share=share)
         for _ in range(2):
             assert list(sweeper.sweep()) == []
-        mine = [server for server in servers if Share(rank, 2).has(server)]
+        mine = [server for server in servers if share.has(server)]
         assert 0 < len(mine) < len(servers)
-        assert {site.asked(server) for server in mine} >= {rank + 1}
+        assert {site.asked(server) for server in mine} >= {before + 1}
     # then nobody was left out, although each may be the only one that is right about the shares
     assert all(site.asked(server) >= 1 for server in servers)
 
@@ -462,25 +489,25 @@ def test_only_the_share_of_a_scheduler_that_has_gone_moves() -> None:
     assert left["a"] | left["c"] == set(servers)
 
 
-def buried_in(site: Site, is_own: bool, count: int) -> list[str]:
-    """So many new servers in cell 0 that belong to the share of the first of two schedulers, or to the other one."""
+def buried_in(site: Site, count: int, share: Share) -> list[str]:
+    """So many new servers in cell 0 that belong to this share."""
     servers: list[str] = []
     while len(servers) < count:
         server = str(uuid.uuid4())
-        if FIRST_OF_TWO.has(server) is is_own:
+        if share.has(server):
             servers.append(site.nova.map_server("cell0", server))
     return servers
 
 
 def test_second_checks_of_its_own_share_come_before_first_ones_of_others(site: Site) -> None:
     # given a scheduler that has checked a server of its share, for which a write came late
-    sweeper = site.scheduler(FIRST_OF_TWO)
-    [server] = buried_in(site, True, 1)
+    sweeper = site.scheduler(share=FIRST_OF_TWO)
+    [server] = buried_in(site, 1, FIRST_OF_TWO)
     assert list(sweeper.sweep()) == []
     site.take(server, site.world.provider())
     site.wait(AGAIN_S)
     # when as many servers of the other scheduler are new as a sweep checks
-    buried_in(site, False, CHECKS_A_SWEEP)
+    buried_in(site, CHECKS_A_SWEEP, OTHER_OF_TWO)
     list(sweeper.sweep())
     # then
     assert not site.holds(server)
@@ -621,9 +648,9 @@ class HeldWrites:
             carry_out()
 
 
-def turn_of(server: str, turn: int) -> Share:
-    """The share of the one of two schedulers that checks a server in this turn."""
-    return next(share for share in (Share(0, 2), Share(1, 2)) if share.has(server) is (turn == 0))
+def turn_of(server: str, turn: int) -> Turns:
+    """The turns of the one of two schedulers that checks a server in this turn."""
+    return next(turns for turns in (Turns(0, 2), Turns(1, 2)) if turns.has_turn(server, TURN_WAIT_S) is (turn == 0))
 
 
 def test_a_delete_that_comes_late_does_not_find_the_next_unshelve(site: Site) -> None:
@@ -671,13 +698,13 @@ def test_no_scheduler_deletes_while_the_delete_of_another_one_may_arrive(site: S
     server, held, sent = site.shelved(), HeldWrites(), list[tuple[float, int]]()
     site.take(server, site.world.provider())
     site.world.http.every_write = held.hold
-    schedulers = [site.scheduler(Share(rank, count)) for rank in range(count)]
+    schedulers = [site.scheduler(Turns(rank, count)) for rank in range(count)]
     # when they sweep for some turns
     while site.now_s < 2 * count * TURN_S:
         for rank in range(count):
             deletes = len(held)
             if restart and site.now_s % TURN_S < TURN_WAIT_S:
-                schedulers[rank] = site.scheduler(Share(rank, count))
+                schedulers[rank] = site.scheduler(Turns(rank, count))
             list(schedulers[rank].sweep())
             sent += [(site.now_s, rank)] * (len(held) - deletes)
             site.wait(SWEEP_S / count)
@@ -688,7 +715,7 @@ def test_no_scheduler_deletes_while_the_delete_of_another_one_may_arrive(site: S
 
 
 def test_another_scheduler_deletes_what_the_first_one_does_not(site: Site) -> None:
-    # given a shelved server with an orphaned allocation in the share of a scheduler that does not sweep
+    # given a shelved server with an orphaned allocation in the first turn of a scheduler that does not sweep
     node, server = site.world.provider(), site.shelved()
     second = site.scheduler(turn_of(server, 1))
     site.take(server, node)
@@ -772,23 +799,23 @@ def test_a_scheduler_does_not_repeat_the_delete_of_its_sweep_while_it_may_arrive
 def test_schedulers_that_hear_nothing_of_each_other_keep_their_turns() -> None:
     # given three schedulers that have heard of each other, and a message queue that is away
     now_s, live = 0.0, ["a", "b", "c"]
-    schedulers = LastingShare(lambda: ("b", live), lambda: now_s)
-    schedulers.share()
+    schedulers = LastingTurns(lambda: ("b", live), lambda: now_s)
+    schedulers.turns()
     now_s = LISTEN_S
-    assert schedulers.share() == Share(1, 3)
+    assert schedulers.turns() == Turns(1, 3)
     live, now_s = ["b"], 1800.0
     # then the others have their turns still
-    assert schedulers.share() == Share(1, 3)
+    assert schedulers.turns() == Turns(1, 3)
     # but not for ever
     now_s = 3600.0 + LISTEN_S
-    assert schedulers.share() == Share(0, 1)
+    assert schedulers.turns() == Turns(0, 1)
 
 
 def test_a_scheduler_that_hears_of_no_other_one_waits_for_the_turn_that_it_had(site: Site) -> None:
-    # given a shelved server in the share of another scheduler that is not heard any more
+    # given a shelved server in the turn of another scheduler that is not heard any more
     server = site.shelved()
     site.take(server, site.world.provider())
-    sweeper = site.scheduler(Share(0, 1), turns=lambda: turn_of(server, 1))
+    sweeper = site.scheduler(turns_now=lambda: turn_of(server, 1))
     # then its allocations are left to that one, until the next turn
     list(sweeper.sweep())
     assert site.holds(server)
@@ -801,28 +828,28 @@ def test_a_scheduler_that_has_just_started_takes_no_turn_of_those_that_it_has_no
     # given a shelved server in the turn of a scheduler that serves, and another one that starts
     server, now_s, live = site.shelved(), 0.0, ["b"]
     site.take(server, site.world.provider())
-    turns = LastingShare(lambda: ("b", live), lambda: now_s)
-    starting = site.scheduler(Share(0, 1), turns=turns.share)
+    turns = LastingTurns(lambda: ("b", live), lambda: now_s)
+    starting = site.scheduler(turns_now=turns.turns)
     # when it sweeps before it has heard of the others
     list(starting.sweep())
     # then it deletes nothing
     assert site.holds(server)
     # and takes its own turns as soon as it must have heard of them
     live, now_s = ["a", "b"], LISTEN_S
-    assert turns.share() == Share(1, 2)
+    assert turns.turns() == Turns(1, 2)
 
 
-def lasting(own: str, *heard: tuple[str, ...]) -> Share | None:
+def lasting(own: str, *heard: tuple[str, ...]) -> Turns | None:
     """The turns of a scheduler that has heard of these, one set of live ones after the other."""
     now_s, left = 0.0, list(heard)
-    share = LastingShare(lambda: (own, left[0]), lambda: now_s)
+    turns = LastingTurns(lambda: (own, left[0]), lambda: now_s)
     while len(left) > 1:
-        share.share()
+        turns.turns()
         now_s += 10.0
         left.pop(0)
-    share.share()
+    turns.turns()
     now_s += LISTEN_S
-    return share.share()
+    return turns.turns()
 
 
 def test_a_scheduler_that_was_started_again_has_the_turns_that_it_had() -> None:
@@ -830,8 +857,8 @@ def test_a_scheduler_that_was_started_again_has_the_turns_that_it_had() -> None:
     own = "ssched.scheduler.a.5.8c9dae0f"
     before, after = "ssched.scheduler.b.7.0a1b2c3d", "ssched.scheduler.b.9.4e5f6a7b"
     # then both count two schedulers, so their turns are not the same ones
-    assert lasting(own, (own, before), (own, after)) == Share(0, 2)
-    assert lasting(after, (own, after)) == Share(1, 2)
+    assert lasting(own, (own, before), (own, after)) == Turns(0, 2)
+    assert lasting(after, (own, after)) == Turns(1, 2)
 
 
 def test_a_scheduler_that_sweeps_before_its_channels_are_open_counts_once() -> None:
@@ -839,15 +866,15 @@ def test_a_scheduler_that_sweeps_before_its_channels_are_open_counts_once() -> N
     name, own, other = "a", "ssched.scheduler.a.5.8c9dae0f", "ssched.scheduler.b.7.0a1b2c3d"
     now_s = 0.0
     seen: tuple[str, tuple[str, ...]] = name, (name,)
-    turns = LastingShare(lambda: seen, lambda: now_s)
-    turns.share()
+    turns = LastingTurns(lambda: seen, lambda: now_s)
+    turns.turns()
     # when it has read them, after a while
     now_s, seen = LISTEN_S, (own, (own,))
     # then it listens before it takes a turn
-    assert turns.share() is None
+    assert turns.turns() is None
     # and has the turns that the other one leaves to it
     now_s, seen = 2 * LISTEN_S, (own, (own, other))
-    assert turns.share() == Share(0, 2)
+    assert turns.turns() == Turns(0, 2)
 
 
 def test_schedulers_that_are_started_again_and_again_leave_the_others_their_turns() -> None:
@@ -855,15 +882,15 @@ def test_schedulers_that_are_started_again_and_again_leave_the_others_their_turn
     own = "ssched.scheduler.a.5.8c9dae0f"
     live = [(own, f"ssched.scheduler.b.{process}.4e5f6a7b") for process in range(300)]
     # then the other one has every second turn still
-    assert lasting(own, *live) == Share(0, 2)
+    assert lasting(own, *live) == Turns(0, 2)
 
 
 def test_two_workers_of_a_machine_have_different_turns() -> None:
     live = ("ssched.scheduler.a.worker0.5.8c9dae0f", "ssched.scheduler.a.worker1.6.4e5f6a7b")
-    assert [lasting(own, live) for own in live] == [Share(0, 2), Share(1, 2)]
+    assert [lasting(own, live) for own in live] == [Turns(0, 2), Turns(1, 2)]
 
 
 def test_a_name_with_dots_is_not_taken_for_a_process() -> None:
     # given a cell without a state channel, where the address of a scheduler is its name
     live = ("a.example.org", "b.example.org")
-    assert lasting(live[0], live) == Share(0, 2)
+    assert lasting(live[0], live) == Turns(0, 2)
