@@ -242,10 +242,13 @@ class GroupChecks:
         return is_there and self._world.scheduled_moves.was_undecided(uuid, since_s)
 
     def _joined(self, group: ServerGroup, nodes: Mapping[str, str]) -> bool:
-        """Whether these servers are beside another one that was answered: they cannot be beside all."""
-        owners, answered = self._world.owners(), self._answered
+        """Whether these servers are beside another one that was answered: they cannot be beside all.
+
+        One that was evacuated counts on its source too, as long as it has allocations there."""
+        owners, answered, held = self._world.owners(), self._answered, self._world.placement.consumers
         others = (uuid for uuid in group.members if uuid in answered and uuid not in nodes)
-        return any(answered[uuid] in nodes.values() for uuid in others if owners[uuid].state in PLACED)
+        placed = [uuid for uuid in others if owners[uuid].state in PLACED]
+        return any({answered[uuid], *held.get(uuid, ())} & {*nodes.values()} for uuid in placed)
 
     def _check_spread(self, scheduler: SimScheduler, group: ServerGroup, asked: SentRequest, nodes: set[str]) -> None:
         """Every node is eligible; for a move every one in the cell of the server, which it does not leave.  A server
