@@ -39,8 +39,8 @@ WRITTEN    kept (request answered)                  CONFIRMED    confirm; check 
 WRITTEN    cancelled                                DELETING     delete
 DELETING   another scheduler may have written the   DELETING     report DELETED to the request; delete when Nova
            same, before this one                                 can tell whether the server needs it
-DELETING   another claim of the server on the node  DELETING     report DELETED to the request; wait until that
-           is under way, or is CONFIRMED                         has ended
+DELETING   another claim of the server on the node  DELETING     report DELETED to the request; go on as in the
+           is under way, or is CONFIRMED                         last two rows
 DELETING   deleted                                  DELETED      forget; cast Release
 DELETING   deleted, or nothing is written, but a    DELETING     report DELETED to the request; delete again
            write without an answer may be carried                when it cannot arrive any more

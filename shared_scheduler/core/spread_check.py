@@ -42,7 +42,7 @@ since the last check
 not at all                                               ``Yield``, at most ``YIELDS_MAX`` times
 =======================================================  =============================================================
 
-*Undecided requests do not wait for each other in a circle.* A request waits for junior ones in its domains, which find
+*Undecided requests do not wait for each other in a circle.*  A request waits for junior ones in its domains, which find
 it there and make way, or for senior ones in other domains, for which it makes no difference.  Of those in the domain
 with the fewest servers that have an answer, the most senior is answered as soon as the others have made way: its domain
 is the minimum then.  The others go there too, because the next decision of each one has the counts of its check.  Only

@@ -3,7 +3,7 @@
 
 The queue and its pace are those of the product.  A refused batch is split.  A consumer whose write gets no answer, or a
 conflict, is completed by ``lone_writes.py``, and a write that no agent has judged by ``unjudged_writes.py``; their
-writer is not free until then.  A write that was given up is in doubt (``doubts.py``).
+writer is not free until then.  A write that was given up is in doubt (``in_doubt_sweep.py``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shared_scheduler.placement.in_doubt_writes import InDoubtWrites
 from shared_scheduler.placement.write_course import WriteCourse
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.deletes import Deletes, Owners
-from shared_scheduler.sim.doubts import Doubts
+from shared_scheduler.sim.in_doubt_sweep import InDoubtSweep
 from shared_scheduler.sim.lone_write import LoneWrite
 from shared_scheduler.sim.lone_writes import LoneWrites
 from shared_scheduler.sim.surroundings import Surroundings
@@ -64,7 +64,7 @@ class SimWriters:
         self._calls = WriteCalls(around, rng, name)
         in_doubt = InDoubtWrites()
         self._deletes = Deletes(name, around, clock, in_doubt, listener)
-        self._doubts = Doubts(around, clock, in_doubt, self._deletes, listener, self._queue.knows, self._run)
+        self._sweep = InDoubtSweep(around, clock, in_doubt, self._deletes, listener, self._queue.knows, self._run)
         self._unjudged = UnjudgedWrites(around, clock, rng, self._deletes, self._run, self._begin_again)
         self._lone = LoneWrites(around, clock, rng, self._calls, self._run, listener, in_doubt, self._unjudged.end)
 
@@ -179,7 +179,7 @@ class SimWriters:
                 done()
             self._lone.ended(lone, code)
             if lone.course.unsure and code is not ev.WriteCode.WRITTEN:
-                self._doubts.begin(lone.effect)
+                self._sweep.begin(lone.effect)
             self._answer(lone, code)
 
         pairs = zip(batch, _effects(batch), strict=True)

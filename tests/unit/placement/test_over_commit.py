@@ -246,18 +246,18 @@ def test_racers_that_all_take_back_try_again(world: World, allocation_writer: Al
     node, rival = world.provider(vcpus=8), str(uuid.uuid4())
     effect = intent(node, serialise=True, vcpus=5)
 
-    def race(method: str, path: str, go: object) -> object:
-        answer = go()  # type: ignore[operator]
+    def race(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
+        answer = go()
         world.set(node, "inventories", {"VCPU": {"total": 4}})
         return answer
 
-    def rival_gives_way(method: str, path: str, go: object) -> object:
+    def rival_gives_way(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
         world.set(node, "inventories", {"VCPU": {"total": 8}})
-        return go()  # type: ignore[operator]
+        return go()
 
     world.take(rival, {node: {"VCPU": 1}})
     # the write, then usages and inventories, the read and the taking back, and the second write
-    world.http.faults = [race, *[carried_out] * 4, rival_gives_way]  # type: ignore[list-item]
+    world.http.faults = [race, *[carried_out] * 4, rival_gives_way]
     assert allocation_writer.write(effect).code is WriteCode.WRITTEN
     assert world.used(node) == 6
 
@@ -272,14 +272,14 @@ def test_a_check_that_found_room_does_not_apply_to_the_next_write(
     world.take(str(uuid.uuid4()), {node: {"VCPU": 35}})
 
     # when this scheduler and another one race for the last unit, and Placement accepts both
-    def race(method: str, path: str, go: object) -> object:
-        answer = go()  # type: ignore[operator]
+    def race(method: str, path: str, go: Callable[[], requests.Response]) -> requests.Response:
+        answer = go()
         world.set(node, "inventories", {"VCPU": {"total": 129}})
         world.take(str(uuid.uuid4()), {node: {"VCPU": 1}})
         world.set(node, "inventories", {"VCPU": {"total": 128}})
         return answer
 
-    world.http.faults = [race]  # type: ignore[list-item]
+    world.http.faults = [race]
     answer = allocation_writer.write(intent(node, serialise=True))
 
     # then this one notices it, and gives way

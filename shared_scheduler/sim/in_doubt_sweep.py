@@ -23,7 +23,7 @@ SWEEP_S = 1.0
 _RESULTS = {True: CheckResult.RIGHTFUL, None: CheckResult.UNDER_WAY, False: CheckResult.NOTHING}
 
 
-class Doubts:
+class InDoubtSweep:
     """Each consumer is visited as long as it is stored.
 
     ``is_busy``: whether a write or delete of a consumer waits, or is under way: it is not checked then.  ``run`` runs a
