@@ -6,7 +6,7 @@ Files in ``[compute_agent] state_path``, each replaced as a whole, so that no re
 ==============  ================================================================================
 ``agent.lock``  locked by the agent that runs; holds its process id
 ``epoch``       the newest epoch in decimal
-``groups``      msgpack ``{node: {consumer: uuid of its server group}}``
+``groups``      msgpack ``{node: {consumer: uuid of its server group or label}}``
 ``claims``      msgpack ``{node: [[claim as the protocol encodes it, [known as, ...]], ...]}``
 ==============  ================================================================================
 """

@@ -29,6 +29,7 @@ GENERAL = TermGroup("Terms", "Used by all commands, in the log and in these page
              "publishes the state of its node and judges claims.",
     "alternate": "A host that is returned after the selected host. nova-conductor uses it when the build fails.",
     "assume": "Count a claim in the scheduler's own table before the agent and Placement have accepted it.",
+    "broker": "A RabbitMQ server. The message queue of a cell is one broker or a cluster of them.",
     "cell": "A cell of Nova. Each cell has one state channel on its message queue.",
     "claim": "A request of a scheduler to reserve resources of one node for one server or migration.",
     "confirm": "Mark an assumed claim as written to Placement.",
@@ -44,6 +45,7 @@ GENERAL = TermGroup("Terms", "Used by all commands, in the log and in these page
     "heartbeat": "A message of an agent that follows its last change after 15 seconds, and itself after 43 to 48. It "
                  "names the newest sequence and the digest, so a scheduler detects a lost last message and a copy that "
                  "differs.",
+    "Hello": "A message of a scheduler or an agent that has started. A scheduler repeats it to show that it is alive.",
     "host": "A nova-compute service, by the name in its service record.",
     "host state": "What a scheduler knows of one node; one row of the host table.",
     "increment": "A message of an agent with the values that changed. Values are absolute, not differences.",
@@ -56,7 +58,9 @@ GENERAL = TermGroup("Terms", "Used by all commands, in the log and in these page
                   "other node takes the claim. The same holds for a node whose agent is late, until it answers; but "
                   "a member of a soft group prefers no node with more or fewer members to it.",
     "reason": "Why a host was not selected: a code, and the numbers that were compared.",
-    "record": "The data of one decision: the request, counts per reason, attempts, result and times.",
+    "record": "What a scheduler stores of a decision (the request, counts per reason, attempts, result and times), of "
+              "the end of a build, of a comparison in mode shadow, of a change of what it knows of a node, or of a "
+              "change of allocations by another writer.",
     "resync": "A request of a scheduler to an agent: send the messages after a sequence again, or a snapshot.",
     "sequence": "The number of a message of one agent within its epoch.",
     "skew": "The number of counted servers of a domain minus that of the domain with the fewest.",
@@ -255,8 +259,8 @@ COUNTERS = TermGroup(
     "answers_unheard": "Unheard results that had allocations; the scheduler deletes the allocations.",
     "core_failures": "Events during which the scheduler's core raised an exception. This is a bug; see the log.",
     "effect_failures": "Effects that could not be carried out. This is a bug; see the log.",
-    "records_dropped": "Decision records that were dropped because the file or database is slower than the decisions.",
-    "records_lost": "Decision records that are missing in the file or the database, because it could not be written.",
+    "records_dropped": "Records that were dropped because the file or database is slower than the decisions.",
+    "records_lost": "Records that are missing in the file or the database, because it could not be written.",
     "received_heartbeat": "Heartbeats received.",
     "node_records_left_out": "Snapshots, resyncs and silent agents that were not recorded: there were too many.",
     "builds_left_out": "Ends of builds beyond those of one host that are recorded: 128 at once, or one a second.",
@@ -339,7 +343,7 @@ COUNTERS = TermGroup(
     "resyncs_ordered_too_soon": "Hosts that the command resync named again too soon, ignored.",
     "resyncs_delayed": "Resync requests that had to wait for their turn.",
     "epochs_given_up": "Epochs so high that no agent has them, given up after a silence: somebody sends messages in "
-                       "the name of agents. Configure signing.",
+                       "the name of agents. Configure host_keys.",
     "epochs_in_doubt": "New epochs after which the one before was heard again, so that the agent was asked which one "
                        "is its last: late messages, or an agent that has lost its state directory while its clock "
                        "was set back.",

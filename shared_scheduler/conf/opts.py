@@ -227,8 +227,8 @@ the value if users create more than a thousand servers with one request, or if P
         max=3600.0,
         help=_text("""
 Before a request fails with "no valid host" because of data from Placement, the scheduler asks Placement
-itself. It asks the same question at most once within this time; in a cloud of fewer than 1000 hosts, where an
-answer costs Placement less, within a part of it in proportion.
+itself. It asks the same question at most once within this time. In a cloud of fewer than 1000 hosts, where an
+answer costs Placement less, the time is shorter, in proportion to the number of hosts.
 """),
     ),
     cfg.IntOpt(
@@ -403,11 +403,11 @@ RECORDS = [
         "records_file",
         default="$state_path/shared-scheduler/records.jsonl",
         help=_text("""
-File to which each decision is appended as one line of JSON: the request, the number of hosts per reason, the
-best hosts with their weights, verdicts and times. ``shared-scheduler-manage why`` reads it. ``state_path`` is
-that of Nova. All workers, and other schedulers of this machine, may use the same file. logrotate may move it. If
-the file cannot be written, the scheduler goes on; the records that are lost are counted and logged. Empty: no
-file; the log has one line per decision in any case.
+File to which each record is appended as one line of JSON, above all each decision: the request, the number of hosts
+per reason, the best hosts with their weights, verdicts and times. ``shared-scheduler-manage why`` reads it.
+``state_path`` is that of Nova. All workers, and other schedulers of this machine, may use the same file. logrotate
+may move it. If the file cannot be written, the scheduler goes on; the records that are lost are counted and
+logged. Empty: no file; the log has one line per decision in any case.
 """),
     ),
     cfg.IntOpt(
@@ -429,7 +429,7 @@ file; the log has one line per decision in any case.
         default="",
         secret=True,
         help=_text("""
-SQLAlchemy URL of a database for decision records, for example
+SQLAlchemy URL of a database for records, for example
 ``sqlite:////var/lib/nova/shared-scheduler.sqlite`` or ``mysql+pymysql://user:password@host/name``. The
 scheduler creates its tables, and changes them after an upgrade. Several schedulers may share one database. While it is
 down, decisions continue; their records are lost, which is counted and logged. Empty: no database.

@@ -2,8 +2,8 @@
 """Runs the service in this process, or in N worker processes, and forwards signals to it.
 
 oslo.service's launcher is not used, because with native threads it always forks, never calls ``reset``, and kills the
-worker at SIGHUP, which would lose the table (messaging-and-limits.md 1.2).  Here a single worker runs in this
-process, with both concurrency backends:
+worker at SIGHUP, which would lose the table.  Here a single worker runs in this process, with both concurrency
+backends:
 
 =========  ==================================================================
 SIGTERM    drain: take no new requests, end those in flight, send Leave

@@ -2,14 +2,16 @@
 """The state channel of one cell on RabbitMQ, by kombu.
 
 =============================  =============================================================
-``ssched.state.<cell>``        durable fanout exchange: agents publish to it, and schedulers publish
+``ssched.state.<channel>``     durable fanout exchange: agents publish to it, and schedulers publish
 |                              messages for each other; schedulers listen
-``ssched.agents.<cell>``       durable fanout exchange: schedulers publish, agents and other
+``ssched.agents.<channel>``    durable fanout exchange: schedulers publish, agents and other
                                schedulers listen
 ``ssched.scheduler.<...>``     a scheduler's queue, a new name after each start
 ``ssched.agent.<host>``        an agent's queue, always the same name: its address
 the default exchange           casts, by queue name
 =============================  =============================================================
+
+``<channel>`` is ``CHANNEL_NAME`` in each cell (``bus.py``).
 
 All queues are exclusive, named by this module (RabbitMQ 3.10 and 4.x both accept that), deleted with their connection,
 and bounded, the oldest message dropped first: the receiver sees a gap.  The broker refuses a second agent for the same
