@@ -293,8 +293,8 @@ SENTENCES = {
         f"A host may name {WORDS[unlisted_nodes.PER_HOST_MAX]} such nodes",
         f"at most once in {WORDS[round(ordered_resyncs.ORDER_INTERVAL_S)]} seconds, and "
         f"{WORDS[round(ordered_resyncs.ORDERS_PER_S)]} hosts a second",
-        f"{limits.RESYNCS_IN_FLIGHT_MAX} are under way at a time, and one that the agent does not answer for "
-        f"{limits.RESYNC_PATIENCE_S:g} s",
+        f"at most {limits.RESYNCS_IN_FLIGHT_MAX} are under way at a time; one that the agent does not answer keeps its "
+        f"place for {limits.RESYNC_PATIENCE_S:g} s",
         f"A host has at most {limits.HOST_RESYNCS_IN_FLIGHT_MAX} of them",
         f"{ceil(limits.RESYNCS_IN_FLIGHT_MAX / limits.HOST_RESYNCS_IN_FLIGHT_MAX)} hosts that work together",
         f"its turn among them, at {WORDS[round(limits.RESYNCS_IN_FLIGHT_MAX / limits.RESYNC_PATIENCE_S)]} a second",
