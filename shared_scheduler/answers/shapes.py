@@ -12,7 +12,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 
 class RecordEntry(TypedDict):
-    """A record: a decision, or the end of a build.  ``doc/source/admin/records.rst`` describes all fields.
+    """A record of any kind.  ``doc/source/admin/records.rst`` describes the kinds and all fields.
 
     Only two are in every record, because releases differ in the others.
     """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the last records: decisions of the schedulers, comparisons of mode shadow, ends of builds on the nodes, and
-changes of allocations by other writers.
+"""Lists the last records: decisions of the schedulers, comparisons of mode shadow, ends of builds on the nodes, changes
+of what a scheduler knows of a node, and changes of allocations by other writers.
 
 The columns and their words are defined below.  All conditions must be met.  ``--follow`` goes on with new
 records until it is interrupted.  The exit code is 0 if there is such a record, 1 if there is none, and 2 if

@@ -5,8 +5,9 @@ The page and its JSON (/api/why?id=ID and so on; /api/schema has the schemas) gi
 the other commands.  Without --listen it is served at http://127.0.0.1:8780/, where every user of this
 machine can read it; a Unix socket can be read by user and group only, for example over
 "ssh -L 8780:/run/shared-scheduler-page/page.sock HOST" where shared-scheduler-page.service runs.  Use a directory
-other than admin_socket_dir, which is for the sockets of schedulers.  The command runs until a signal ends it.
-The exit code is 2 if the records or the address cannot be opened.
+other than admin_socket_dir, which is for the sockets of schedulers.  Without --config-file and --socket-dir, no
+scheduler is asked: the page shows the records only.  The command runs until a signal ends it.  The exit code is 2
+if the records or the address cannot be opened.
 """
 
 from __future__ import annotations
