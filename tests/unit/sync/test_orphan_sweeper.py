@@ -37,7 +37,7 @@ from shared_scheduler.sync.orphan_search import (
 )
 from shared_scheduler.sync.orphan_sweeper import LISTEN_S, LastingTurns, OrphanSweeper
 from tests.unit.placement.conftest import placement_app, world
-from tests.unit.placement.real_placement import World, carried_out, in_trouble, never_sent
+from tests.unit.placement.real_placement import World, carried_out, in_trouble, lost_reply, never_sent
 from tests.unit.sync.nova_databases import NovaDatabases
 
 #: Between two sweeps.
@@ -381,6 +381,21 @@ def test_the_agent_is_told_of_a_delete_although_placement_is_away_for_a_while(si
     site.sweep()
     # then
     assert not site.holds(server)
+    assert [event.node for event in site.told] == [node]
+
+
+def test_the_agent_is_told_of_a_delete_whose_answer_was_lost(site: Site) -> None:
+    # given a Placement that carries out a delete, and whose answer is lost
+    node, server = site.world.provider(), site.server("cell0")
+    site.take(server, node)
+    site.world.http.every_write = lost_reply
+    site.sweep()
+    assert not site.holds(server)
+    # when the server is checked again
+    for _ in range(CHECKS):
+        site.wait(AGAIN_S)
+        site.sweep()
+    # then
     assert [event.node for event in site.told] == [node]
 
 
