@@ -93,7 +93,8 @@ class Suspect(Generic[Cell]):
 
 @dataclass(slots=True)
 class Checked:
-    """``tries``: all checks.  ``times``: those that count.  ``seen``: what stood at ``seen_s``, and may be deleted."""
+    """``tries``: all checks.  ``times``: those that count.  ``seen``: what stood at ``seen_s``, and may be deleted.
+    ``untold``: the nodes of deletes that were sent, whose agents do not know of them."""
 
     tries: int = 0
     times: int = 0
@@ -101,6 +102,7 @@ class Checked:
     again_s: float = AGAIN_S  # after the last one
     seen: ConsumerAllocations | None = None
     seen_s: float = 0.0
+    untold: Sequence[str] = ()
 
     def begin(self) -> None:
         """A check begins."""

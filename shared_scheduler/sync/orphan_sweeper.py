@@ -197,20 +197,22 @@ class OrphanSweeper:
         server = suspect.server
         standing = self._client.consumer(server)
         roots = sorted(set(map(self._client.root, standing.allocations)))
-        if not standing.allocations or not self._is_idle(suspect):
+        if not standing.allocations:
+            yield from _contradicted(checked)
+            return True
+        if not self._is_idle(suspect):
             return True
         if not _has_turn(suspect, self._turns()):  # Placement, or a check before, took too long
             return False
         if suspect.cell is not None and not checked.stood(standing, self._clock()):
             checked.tries -= 1  # the other servers do not come before it
             return False
-        checked.again_s = AGAIN_S
+        checked.again_s, checked.untold = AGAIN_S, roots
         if not self._let_go(server, standing):
             return False
         LOG.info("Server %s has no host because its request failed: deleted its allocations of %s", server,
                  dict(standing.allocations))  # fmt: skip
-        for root in roots:
-            yield NodeContradicted(root, "an orphaned allocation was deleted there")
+        yield from _contradicted(checked)
         return True
 
     def _let_go(self, server: str, standing: ConsumerAllocations) -> bool:
@@ -223,6 +225,13 @@ class OrphanSweeper:
             )  # fmt: skip
             return False
         return True
+
+
+def _contradicted(checked: Checked) -> Iterator[NodeContradicted]:
+    """The nodes on which the allocations of a server are gone, also if the answer to their delete was lost."""
+    roots, checked.untold = checked.untold, ()
+    for root in roots:
+        yield NodeContradicted(root, "an orphaned allocation was deleted there")
 
 
 def _has_turn(suspect: _Suspect, turns: Turns | None) -> bool:
