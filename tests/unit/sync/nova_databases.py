@@ -141,8 +141,9 @@ class NovaDatabases:
     def delete_server(self, own: str) -> None:
         """What nova-api notes when a server is deleted; its mapping stays until it is purged."""
         model = api_models.InstanceMapping
+        changed = sa.update(model).where(model.instance_uuid == own)
         with self.api_engine.begin() as connection:
-            connection.execute(sa.update(model).where(model.instance_uuid == own).values(queued_for_delete=True))
+            connection.execute(changed.values(queued_for_delete=True, updated_at=naive(self.now)))
 
     def _cell_number(self, name: str) -> int:
         mapping = api_models.CellMapping

@@ -247,6 +247,39 @@ def test_a_clock_that_was_fast_when_a_server_was_given_up_does_not_hide_other_se
     assert not site.holds(server)
 
 
+def test_a_leak_is_found_although_users_delete_many_servers_that_had_failed_before(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given many servers that failed yesterday, and a leak
+    monkeypatch.setattr(orphan_sweeper, "LISTED_MAX", CHECKS_A_SWEEP)
+    old = [site.server("cell0") for _ in range(CHECKS_A_SWEEP)]
+    site.wait(24 * 3600.0)
+    node, server = site.world.provider(), site.server("cell0")
+    site.take(server, node)
+    # when their users delete them: Nova takes back what they hold, and writes to their mappings
+    site.wait(1.0)
+    for each in old:
+        site.nova.delete_server(each)
+    site.sweep()
+    # then
+    assert not site.holds(server)
+
+
+def test_what_a_deleted_server_holds_is_deleted_after_that_of_others(site: Site) -> None:
+    # given a server whose user has deleted it before a slow scheduler has written its allocation, and others
+    node, deleted = site.world.provider(), site.server("cell0")
+    site.nova.delete_server(deleted)
+    site.take(deleted, node)
+    site.wait(1.0)
+    others = [site.server("cell0") for _ in range(CHECKS_A_SWEEP)]
+    # then it comes after these
+    site.sweep()
+    assert site.asked(*others) == CHECKS_A_SWEEP
+    assert site.holds(deleted)
+    site.sweep()
+    assert not site.holds(deleted)
+
+
 def test_servers_under_way_and_in_service_keep_what_they_hold(site: Site) -> None:
     node = site.world.provider()
     under_way, in_service = site.server(None), site.server("cell1")
