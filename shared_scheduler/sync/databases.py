@@ -219,8 +219,9 @@ class ApiDatabase(_Database):
     def buried(self, within: timedelta, limit: int) -> tuple[str, ...]:
         """Uuids of the servers that were mapped to cell 0 last; such a server never has a host.
 
-        The newest first, at most ``limit`` of those that are at most ``within`` older than the newest, or than now if
-        the writer's clock is fast.
+        The oldest first, deleted ones after the others: Nova has taken back what these had, and has written to their
+        mappings.  At most ``limit``, the newest, of those that are at most ``within`` older than the newest, or than
+        now if the writer's clock is fast; deleted ones only if the others are fewer.
         """
         there = _MAPPINGS.join(_CELLS, _MAPPINGS.c.cell_id == _CELLS.c.id)
         when = _MAPPINGS.c.updated_at
@@ -230,9 +231,10 @@ class ApiDatabase(_Database):
         if since is None:
             return ()
         since = min(since, self._utcnow().replace(tzinfo=None))
-        query = sa.select(_MAPPINGS.c.instance_uuid).select_from(there)
-        found = query.where(in_cell0, when >= since - within).order_by(when.desc()).limit(limit)
-        return tuple(row["instance_uuid"] for row in self.rows(found))
+        query = sa.select(_MAPPINGS.c.instance_uuid, _LIVES.label("lives")).select_from(there)
+        found = query.where(in_cell0, when >= since - within).order_by(_LIVES.desc(), when.desc()).limit(limit)
+        oldest_first = sorted(reversed(self.rows(found)), key=lambda row: not row["lives"])
+        return tuple(row["instance_uuid"] for row in oldest_first)
 
     def mapping_of(self, server: str) -> tuple[str | None, bool]:
         """Uuid of the cell that a server is mapped to, None if it is mapped to none yet; and whether it is deleted, as

@@ -161,7 +161,7 @@ class OrphanSweeper:
         return self._search.due(self._clock(), share, lambda suspect: _has_turn(suspect, turns))
 
     def _suspects(self) -> Iterator[tuple[_Suspect, int]]:
-        """Each suspect with its position in its source, the oldest first."""
+        """Each suspect with its position in its source, the oldest first, in cell 0 deleted ones last."""
         yield from zip(self._buried(), count(), strict=False)
         for cell in self._cells():
             try:
@@ -180,7 +180,7 @@ class OrphanSweeper:
         except DatabaseError as error:
             self._outage = error
             return self._search.buried()
-        return [Suspect(server) for server in reversed(found)]
+        return [Suspect(server) for server in found]
 
     def _offloaded(self, cell: CellDatabase, limit: int, server: str | None = None) -> Sequence[tuple[str, datetime]]:
         """:raises DatabaseError: when the cell cannot be read, or does not answer soon: the others are checked first"""
