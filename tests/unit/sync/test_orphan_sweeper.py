@@ -31,7 +31,9 @@ from shared_scheduler.sync.orphan_search import (
     SWEEP_BACK,
     TURN_S,
     TURN_WAIT_S,
+    OrphanSearch,
     Share,
+    Suspect,
     Turns,
     share_of,
 )
@@ -559,6 +561,40 @@ def test_second_checks_of_its_own_share_come_before_first_ones_of_others(site: S
     list(sweeper.sweep())
     # then
     assert not site.holds(server)
+
+
+def test_late_writes_are_found_of_servers_of_a_scheduler_that_does_not_sweep(site: Site) -> None:
+    # given a scheduler that only observes, and servers of its share, for which writes came after their first checks
+    sweeper = site.scheduler(share=FIRST_OF_TWO)
+    node, late = site.world.provider(), buried_in(site, CHECKS_A_SWEEP // 2, OTHER_OF_TWO)
+    assert list(sweeper.sweep()) == []
+    for server in late:
+        site.take(server, node)
+    site.wait(AGAIN_S)
+    # when as many new ones of its share as a sweep checks are there as well
+    buried_in(site, CHECKS_A_SWEEP, OTHER_OF_TWO)
+    list(sweeper.sweep())
+    # then half of the checks are second ones
+    assert not any(map(site.holds, late))
+
+
+def test_the_servers_of_a_scheduler_that_does_not_sweep_are_shared_by_the_others() -> None:
+    # given more servers than a sweep checks, of three schedulers, one of which only observes
+    names = ("a", "b", "c")
+    suspects: list[Suspect[None]] = [Suspect(str(uuid.uuid4())) for _ in range(6 * orphan_search.CHECKS_A_SWEEP)]
+    left = {each.server for each in suspects if share_of("c", names).has(each.server)}
+    checked: dict[str, set[str]] = {}
+    # when each of the others has checked what is its own, and sweeps once more
+    for name in ("a", "b"):
+        search: OrphanSearch[None] = OrphanSearch()
+        share = share_of(name, names)
+        search.list({each: place for place, each in enumerate(suspects)}, lambda _: False)
+        for each in suspects:
+            search.of(each).times = CHECKS * share.has(each.server)
+        checked[name] = {each.server for each in search.due(0.0, share, lambda _: True)}
+    # then they do not check the same servers
+    assert checked["a"] & left and checked["b"] & left
+    assert not checked["a"] & checked["b"]
 
 
 def test_second_checks_are_a_part_of_each_sweep_although_its_own_share_is_too_large(
