@@ -45,9 +45,10 @@ class Share:
     own: str
     names: frozenset[str]
 
-    def has(self, server: str) -> bool:
-        """Whether a server belongs to this share."""
-        return self.own == max(self.names, key=lambda name: _weight(name, server))
+    def rank(self, server: str) -> int:
+        """How many others would have to go before a server belongs to this share; 0 if it does."""
+        own = _weight(self.own, server)
+        return sum(_weight(name, server) > own for name in self.names)
 
 
 def _weight(scheduler: str, server: str) -> bytes:
@@ -147,19 +148,24 @@ class OrphanSearch(Generic[Cell]):
         """The suspects that this sweep checks, in their order."""
         due = [suspect for suspect in self._places if self._checked[suspect].is_due(now) and has_turn(suspect)]
         due.sort(key=self._order)
-        is_own = {suspect: _is_own(suspect, share) for suspect in due}
-        own, others = ([suspect for suspect in due if is_own[suspect] is mine] for mine in (True, False))
-        first = [suspect for suspect in own if not self._checked[suspect].tries]
-        again = [suspect for suspect in own if self._checked[suspect].tries]
-        return [*_alternately(first, again), *others][:CHECKS_A_SWEEP]
+        ranks: dict[int, list[Suspect[Cell]]] = {}
+        for suspect in due:
+            ranks.setdefault(_rank(suspect, share), []).append(suspect)
+        return [suspect for rank in sorted(ranks) for suspect in self._mixed(ranks[rank])][:CHECKS_A_SWEEP]
+
+    def _mixed(self, due: Sequence[Suspect[Cell]]) -> Sequence[Suspect[Cell]]:
+        """First and repeated checks alternate."""
+        first = [suspect for suspect in due if not self._checked[suspect].tries]
+        again = [suspect for suspect in due if self._checked[suspect].tries]
+        return _alternately(first, again)
 
     def _order(self, suspect: Suspect[Cell]) -> tuple[int, int]:
         return self._checked[suspect].tries, self._places[suspect]
 
 
-def _is_own(suspect: Suspect[Cell], share: Share) -> bool:
-    """Whether the others leave a suspect to this scheduler; that is so with a shelved server in its turn."""
-    return suspect.cell is not None or share.has(suspect.server)
+def _rank(suspect: Suspect[Cell], share: Share) -> int:
+    """How many others are to check a suspect before this scheduler; none a shelved server in its turn."""
+    return 0 if suspect.cell is not None else share.rank(suspect.server)
 
 
 def _alternately(first: Sequence[Suspect[Cell]], again: Sequence[Suspect[Cell]]) -> Sequence[Suspect[Cell]]:

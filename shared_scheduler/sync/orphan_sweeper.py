@@ -23,11 +23,12 @@ not delete either while a write of its own for the server may still be carried o
 again, so all schedulers check them at once.
 
 Each round checks a bounded number of servers (``orphan_search.py``), and fewer if Placement is slow.  The scheduler's
-own share precedes the shares of other schedulers, in it first checks and repeated ones alternate, otherwise first
-checks precede repeated ones, older servers precede newer ones, and the sources alternate.  So second checks are made in
-the longest storm of failed builds if the schedulers together are fast enough for two checks of each server, and some
-are made in any storm.  If builds fail faster than one scheduler can check them, all schedulers share the work; a
-scheduler with a wrong list of live schedulers checks more than its share, never less.  With shelved servers it would
+own share precedes what it would have if one other scheduler had gone, and so on, so several others take the place of
+one that is live and does not check.  In each of these, first checks and repeated ones alternate, older servers precede
+newer ones, and the sources alternate.  So second checks are made in the longest storm of failed builds if the
+schedulers together are fast enough for two checks of each server, and some are made in any storm.  If builds fail
+faster than one scheduler can check them, all schedulers share the work; a scheduler with a wrong list of live
+schedulers checks more than its share, never less.  With shelved servers it would
 take the turns of others, so those that were live within the last hour keep their turns, with the same name after a new
 start, and one that starts listens first.
 """

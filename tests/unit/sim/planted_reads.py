@@ -23,7 +23,7 @@ def search_as_before_the_review(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(orphan_sweeps, "LISTED_MAX", 200)
     patch.setattr(orphan_search, "CHECKS_A_SWEEP", 10)
-    patch.setattr(Share, "has", lambda self, server: False)
+    patch.setattr(Share, "rank", lambda self, server: 1)
     check_the_newest_first.patch(patch)
 
 
@@ -40,18 +40,19 @@ def check_the_newest_first(patch: pytest.MonkeyPatch) -> None:
 @bug("left_is_found")
 def check_what_all_others_check(patch: pytest.MonkeyPatch) -> None:
     """Every scheduler checks the same servers, so all of them check no more than one."""
-    patch.setattr(Share, "has", lambda self, server: True)
+    patch.setattr(Share, "rank", lambda self, server: 0)
 
 
 @bug("left_is_found")
 def check_again_before_the_others(patch: pytest.MonkeyPatch) -> None:
-    """Second checks of older servers come before first ones of newer ones."""
+    """Second checks of older servers come before first ones of newer ones, whoever has these in its share."""
 
     def order(self: OrphanSearch[None], suspect: Suspect[None]) -> tuple[int, int]:
         return -self.of(suspect).tries, self._places[suspect]
 
     patch.setattr(OrphanSearch, "_order", order)
-    patch.setattr(orphan_search, "_is_own", lambda suspect, share: False)
+    patch.setattr(OrphanSearch, "_mixed", lambda self, due: due)
+    patch.setattr(Share, "rank", lambda self, server: 0)
 
 
 @bug("left_is_found")
@@ -60,7 +61,7 @@ def check_all_others_before_a_second_time(patch: pytest.MonkeyPatch) -> None:
 
     def due(self: OrphanSearch[None], now: float, share: Share, _has_turn: object) -> Sequence[Suspect[None]]:
         due = [each for each in self._places if self.of(each).is_due(now)]
-        due.sort(key=lambda each: (self.of(each).tries, not share.has(each.server), self._places[each]))
+        due.sort(key=lambda each: (self.of(each).tries, share.rank(each.server) > 0, self._places[each]))
         return due[: orphan_search.CHECKS_A_SWEEP]
 
     patch.setattr(OrphanSearch, "due", due)

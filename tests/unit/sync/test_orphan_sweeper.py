@@ -487,7 +487,7 @@ def test_a_shelved_server_is_checked_by_the_one_whose_turn_it_is_although_many_b
     # given a shelved server, and a scheduler that has its turn, while new servers of its share fill a sweep
     node, server = site.world.provider(), site.shelved()
     site.take(server, node)
-    share = OTHER_OF_TWO if FIRST_OF_TWO.has(server) else FIRST_OF_TWO
+    share = OTHER_OF_TWO if FIRST_OF_TWO.rank(server) == 0 else FIRST_OF_TWO
     sweeper = site.scheduler(share=share)
     for _ in range(2):
         buried_in(site, CHECKS_A_SWEEP, share)
@@ -519,7 +519,7 @@ def test_each_scheduler_begins_with_a_share_of_its_own(site: Site) -> None:
         sweeper = site.scheduler(share=share)
         for _ in range(2):
             assert list(sweeper.sweep()) == []
-        mine = [server for server in servers if share.has(server)]
+        mine = [server for server in servers if share.rank(server) == 0]
         assert 0 < len(mine) < len(servers)
         assert {site.asked(server) for server in mine} >= {before + 1}
     # then nobody was left out, although each may be the only one that is right about the shares
@@ -529,11 +529,11 @@ def test_each_scheduler_begins_with_a_share_of_its_own(site: Site) -> None:
 def test_only_the_share_of_a_scheduler_that_has_gone_moves() -> None:
     # given servers, each of which is in the share of one scheduler
     names, servers = ("a", "b", "c"), [str(uuid.uuid4()) for _ in range(600)]
-    shares = {name: {each for each in servers if share_of(name, names).has(each)} for name in names}
+    shares = {name: {each for each in servers if share_of(name, names).rank(each) == 0} for name in names}
     assert sum(map(len, shares.values())) == len(set().union(*shares.values())) == len(servers)
     assert min(map(len, shares.values())) > 120  # of 200 in the mean
     # when one of them has gone
-    left = {name: {each for each in servers if share_of(name, ("a", "c")).has(each)} for name in ("a", "c")}
+    left = {name: {each for each in servers if share_of(name, ("a", "c")).rank(each) == 0} for name in ("a", "c")}
     # then the others have what they had, and a part of the share of that one
     assert left["a"] > shares["a"] and left["c"] > shares["c"]
     assert left["a"] | left["c"] == set(servers)
@@ -544,7 +544,7 @@ def buried_in(site: Site, count: int, share: Share) -> list[str]:
     servers: list[str] = []
     while len(servers) < count:
         server = str(uuid.uuid4())
-        if share.has(server):
+        if share.rank(server) == 0:
             servers.append(site.nova.map_server("cell0", server))
     return servers
 
@@ -582,7 +582,7 @@ def test_the_servers_of_a_scheduler_that_does_not_sweep_are_shared_by_the_others
     # given more servers than a sweep checks, of three schedulers, one of which only observes
     names = ("a", "b", "c")
     suspects: list[Suspect[None]] = [Suspect(str(uuid.uuid4())) for _ in range(6 * orphan_search.CHECKS_A_SWEEP)]
-    left = {each.server for each in suspects if share_of("c", names).has(each.server)}
+    left = {each.server for each in suspects if share_of("c", names).rank(each.server) == 0}
     checked: dict[str, set[str]] = {}
     # when each of the others has checked what is its own, and sweeps once more
     for name in ("a", "b"):
@@ -590,7 +590,7 @@ def test_the_servers_of_a_scheduler_that_does_not_sweep_are_shared_by_the_others
         share = share_of(name, names)
         search.list({each: place for place, each in enumerate(suspects)}, lambda _: False)
         for each in suspects:
-            search.of(each).times = CHECKS * share.has(each.server)
+            search.of(each).times = CHECKS if share.rank(each.server) == 0 else 0
         checked[name] = {each.server for each in search.due(0.0, share, lambda _: True)}
     # then they do not check the same servers
     assert checked["a"] & left and checked["b"] & left
