@@ -167,7 +167,7 @@ class RunningScheduler:
         )
         sweeper = OrphanSweeper(
             api, lambda: sync.databases(), client, time.monotonic, lambda: self.engine.inspect(_share),
-            self._batch_writer.restore, LastingTurns(lambda: self.engine.inspect(_live), time.monotonic).turns,
+            self._batch_writer.restore, LastingTurns(lambda: self.engine.inspect(live_schedulers), time.monotonic).turns,
         )  # fmt: skip
         sync = StateSync(
             api, NovaCellDatabase, client, handle,
@@ -549,11 +549,11 @@ def _known_as(name: str) -> str:
 
 def _share(core: SchedulerCore) -> Share:
     """The share of this scheduler among the live schedulers, which is the same one after a new start."""
-    own, live = _live(core)
+    own, live = live_schedulers(core)
     return share_of(lasting_name(own), map(lasting_name, live))
 
 
-def _live(core: SchedulerCore) -> tuple[str, tuple[str, ...]]:
+def live_schedulers(core: SchedulerCore) -> tuple[str, tuple[str, ...]]:
     """This scheduler, and the live schedulers of the first cell; in a cloud without cells, the only one."""
     cell = min((known.cell for known in core.nodes), default="")
     return core.identity.address(cell), core.peers.live(cell)

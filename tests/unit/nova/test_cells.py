@@ -11,12 +11,14 @@ import pytest
 
 from shared_scheduler.core import events as ev
 from shared_scheduler.nova.cells import Channels
+from shared_scheduler.nova.running import live_schedulers
 from shared_scheduler.protocol import codec
 from shared_scheduler.protocol.errors import KeyringError
-from shared_scheduler.protocol.messages import Heartbeat, Hello, Message, Role
+from shared_scheduler.protocol.messages import Heartbeat, Hello, Message, Role, Want
 from shared_scheduler.sync.databases import Cell
 from shared_scheduler.transport.bus import ConnectionChanged, Receive
 from shared_scheduler.transport.kombu_bus import KombuBus
+from tests.unit.core.scheduler_driver import CELL, OTHER_CELL, SchedulerDriver
 
 URL = "rabbit://nova:secret@mq:5672/"
 MOVED = "rabbit://nova:secret@other-mq:5672/"
@@ -239,3 +241,20 @@ def test_signing_without_a_file_is_reported(conf: Any) -> None:
 
     with pytest.raises(KeyringError, match="not set, and signing = enforce needs keys"):
         Channels.read_keys()
+
+
+def test_schedulers_know_each_other_although_the_first_cell_has_no_state_channel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # given two cells, the second of which has a state channel, on which another scheduler is heard
+    driver = SchedulerDriver().without_agents("node-1", cell=CELL).without_agents("node-2", cell=OTHER_CELL)
+    own, other = "ssched.scheduler.a.5.8c9dae0f", "ssched.scheduler.b.7.0a1b2c3d"
+    monkeypatch.setitem(driver.core.identity.addresses, OTHER_CELL, own)
+    driver.hear(Hello(Role.SCHEDULER, other, 1, "", "", Want.NOTHING), cell=OTHER_CELL)
+    # then they share the search for orphans, and take turns
+    assert live_schedulers(driver.core) == (own, (own, other))
+
+
+def test_a_scheduler_without_a_state_channel_knows_itself() -> None:
+    driver = SchedulerDriver().without_agents("node-1")
+    assert live_schedulers(driver.core) == ("scheduler-a", ("scheduler-a",))
