@@ -167,7 +167,8 @@ class RunningScheduler:
         )
         sweeper = OrphanSweeper(
             api, lambda: sync.databases(), client, time.monotonic, lambda: self.engine.inspect(_share),
-            self._batch_writer.restore, LastingTurns(lambda: self.engine.inspect(live_schedulers), time.monotonic).turns,
+            self._batch_writer.restore,
+            LastingTurns(lambda: self.engine.inspect(live_schedulers), time.monotonic).turns,
         )  # fmt: skip
         sync = StateSync(
             api, NovaCellDatabase, client, handle,
@@ -554,8 +555,8 @@ def _share(core: SchedulerCore) -> Share:
 
 
 def live_schedulers(core: SchedulerCore) -> tuple[str, tuple[str, ...]]:
-    """This scheduler, and the live schedulers of the first cell; in a cloud without cells, the only one."""
-    cell = min((known.cell for known in core.nodes), default="")
+    """This scheduler, and the live ones on the first cell's state channel; in a cloud without any, the only one."""
+    cell = min(tuple(core.identity.addresses), default="")  # another thread opens channels
     return core.identity.address(cell), core.peers.live(cell)
 
 
