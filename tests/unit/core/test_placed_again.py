@@ -11,7 +11,8 @@ import pytest
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
-from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, of_kind, only, request
+from shared_scheduler.protocol.messages import Allocations
+from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, of_kind, only, request, taken
 
 LONG_S = 2 * CARRIED_OUT_WITHIN_S
 
@@ -124,6 +125,50 @@ def test_of_two_requests_at_once_that_both_fail_the_last_one_is_deleted() -> Non
     effects = [*driver.unanswered(second), *driver.wait(LONG_S)]
     # then both are deleted
     assert {*deletes_in(effects)} == {first.claim_id, second.claim_id}
+
+
+def written_as(
+    driver: SchedulerDriver, write: ef.WriteAllocation, generation: int, before: Allocations | None = None
+) -> ef.Answer:
+    """Placement has what this write has left in this generation; its request is answered."""
+    left, rest = {**(before or {}), **write.allocations}, before or {}
+    event = ev.AllocationWritten(write.claim_id, ev.WriteCode.WRITTEN, "", left, rest, generation, cause=write.cause)
+    return only(ef.Answer, driver.give(event))
+
+
+def unheard(driver: SchedulerDriver, answer: ef.Answer) -> list[ef.Effect]:
+    """Nobody hears an answer; all that happens because of that."""
+    effects = driver.give(ev.AnswerUnheard(answer.claim_ids, cause=answer.cause))
+    return effects + driver.wait(LONG_S)
+
+
+def test_of_two_answers_that_nobody_hears_the_last_one_deletes_what_was_written_last() -> None:
+    # given two requests at once, of which the second has written over the first
+    driver = SchedulerDriver().without_agents("node-1")
+    first, second = two_requests_at_once(driver)
+    answers = written_as(driver, first, 1), written_as(driver, second, 2)
+    # when nobody hears the second answer, what both have written stays
+    assert deletes_in(unheard(driver, answers[1])) == []
+    # and when nobody hears the first one either, that is deleted as the second has left it
+    (delete,) = of_kind(ef.DeleteAllocation, unheard(driver, answers[0]))
+    assert (delete.claim_id, delete.generation) == (first.claim_id, 2)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (2, 0, 1)])
+def test_of_moves_whose_answers_nobody_hears_the_last_one_leaves_what_stood_before_all(order: tuple[int, ...]) -> None:
+    # given the same move three times, of which each has merged with what stood
+    driver = SchedulerDriver().without_agents("node-1")
+    source = taken("node-2")
+    asks = (driver.ask(request(request_id=f"req-{one}", merge_with_existing=True)) for one in range(3))
+    writes = [of_kind(ef.WriteAllocation, effects)[0] for effects in asks]
+    both = {**source, **writes[0].allocations}
+    answers = [written_as(driver, write, 5 + one, both if one else source) for one, write in enumerate(writes)]
+    # when nobody hears any answer
+    deletes = [of_kind(ef.DeleteAllocation, unheard(driver, answers[one])) for one in order]
+    # then one delete of what was written last leaves the source
+    assert deletes[:2] == [[], []]
+    ((delete,),) = deletes[2:]
+    assert (delete.generation, delete.before) == (7, source)
 
 
 def lost_write(driver: SchedulerDriver) -> tuple[ef.WriteAllocation, ef.DeleteAllocation]:
