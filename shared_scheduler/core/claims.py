@@ -61,8 +61,9 @@ DELETING   no answer to a delete for a long time    DELETING     delete again; t
 DELETING   a delete is due, and another claim of    DELETING     wait until that has ended
            the server on the node is under way
 DELETING   a delete is due, another claim of the    DELETED      forget; cast Release; no delete, because it
-           server on the node is CONFIRMED, and                  may have the same allocations and generation
-           its own write arrives no more
+           server on the node is CONFIRMED, and                  may have the same allocations and generation;
+           its own write arrives no more                         that one takes over what a later delete has to
+                                                                 know
 =========  =======================================  ===========  ============================================
 
 States on the right that do not appear on the left are endings; every claim has exactly one ending.
@@ -105,6 +106,7 @@ from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.step import Fact, Step, Timers
 from shared_scheduler.core.verdict_limit import VerdictLimit
 from shared_scheduler.core.write_pace import BurstForecast
+from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.backoff import Backoff
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
@@ -279,6 +281,20 @@ class OpenClaim:
 
         Placement does not show which of both wrote: each may be the first write of the consumer."""
         return next((one for one in self.others if one.is_wanted), None)
+
+    def take_over(self, claim: OpenClaim) -> None:
+        """Delete later what a claim of another request has left as well: one has written over the other.
+
+        ``claim`` is not deleted for the sake of this one.  Whichever wrote last has made the generation, and whichever
+        wrote first knows what stood before both."""
+        mine, its = self.generation, claim.generation
+        if claim.write_code != WriteCode.WRITTEN or mine is None or its is None:
+            return
+        if not same_allocations(claim.written, self.written):
+            return
+        self.generation = max(mine, its)
+        if same_allocations(self.before, self.written):
+            self.before = claim.before
 
     @property
     def is_twin(self) -> bool:
@@ -823,6 +839,7 @@ class Claims:
         if other is None:
             self._delete(step, claim)
         elif other.state == ClaimState.CONFIRMED and step.now >= claim.arrives_until_s:
+            other.take_over(claim)
             self._release(step, claim)
             self._forget(step, claim, ClaimState.DELETED)
         else:
