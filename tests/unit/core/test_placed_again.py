@@ -6,6 +6,8 @@ nova-conductor asks again when the first answer does not reach it.  Placement ca
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shared_scheduler.core import effects as ef
@@ -133,7 +135,8 @@ def written_as(
     """Placement has what this write has left in this generation; its request is answered."""
     left, rest = {**(before or {}), **write.allocations}, before or {}
     event = ev.AllocationWritten(write.claim_id, ev.WriteCode.WRITTEN, "", left, rest, generation, cause=write.cause)
-    return only(ef.Answer, driver.give(event))
+    (answer,) = of_kind(ef.Answer, driver.give(event))
+    return answer
 
 
 def unheard(driver: SchedulerDriver, answer: ef.Answer) -> list[ef.Effect]:
@@ -169,6 +172,60 @@ def test_of_moves_whose_answers_nobody_hears_the_last_one_leaves_what_stood_befo
     assert deletes[:2] == [[], []]
     ((delete,),) = deletes[2:]
     assert (delete.generation, delete.before) == (7, source)
+
+
+def answered_before(driver: SchedulerDriver, **more: Any) -> ef.WriteAllocation:
+    """A request was answered, and then the broker delivers it again; the write of the second one."""
+    only(ef.Answer, driver.written(of_kind(ef.WriteAllocation, driver.ask(request(**more)))[0]))
+    driver.wait(0.1)
+    return of_kind(ef.WriteAllocation, driver.ask(request(request_id="req-2", **more)))[0]
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_what_was_answered_before_a_claim_began_is_not_deleted_before_nova_can_tell_who_needs_it(moves: bool) -> None:
+    driver = SchedulerDriver().without_agents("node-1")
+    write = answered_before(driver, merge_with_existing=moves)
+    # when the write of the second one gets no answer
+    effects = driver.unanswered(write)
+    # then its request has failed, and nothing is deleted: Placement cannot tell which of them wrote
+    assert of_kind(ef.Fail, effects)
+    assert deletes_in([*effects, *driver.wait(60.0)]) == []
+    # and the delete that follows asks Nova
+    delete = of_kind(ef.DeleteAllocation, driver.wait(20.0))[0]
+    assert (delete.claim_id, delete.sole_until_s) == (write.claim_id, float("-inf"))
+
+
+def test_a_first_write_is_deleted_at_once_although_the_server_was_answered_there_before() -> None:
+    # given an answer for a server that has left the node since, and is placed there again
+    driver = SchedulerDriver().without_agents("node-1")
+    answer = written_as(driver, answered_before(driver), 1)
+    # when nobody hears that
+    effects = driver.give(ev.AnswerUnheard(answer.claim_ids, cause=answer.cause))
+    # then the delete is not delayed: the generation shows that nothing stood
+    assert deletes_in(effects) == [*answer.claim_ids]
+
+
+def test_an_answer_that_nobody_has_heard_delays_no_delete_of_the_next_claim() -> None:
+    driver = SchedulerDriver().without_agents("node-1")
+    answer = only(ef.Answer, driver.written(asked(driver, "req-1")))
+    driver.deleted(only(ef.DeleteAllocation, driver.give(ev.AnswerUnheard(answer.claim_ids, cause=answer.cause))))
+    write = asked(driver, "req-2")
+    assert deletes_in(driver.unanswered(write)) == [write.claim_id]
+
+
+def test_the_first_of_two_answers_counts_when_nobody_has_heard_the_second_one() -> None:
+    driver = SchedulerDriver().without_agents("node-1")
+    second = only(ef.Answer, driver.written(answered_before(driver)))
+    driver.give(ev.AnswerUnheard(second.claim_ids, cause=second.cause))
+    assert deletes_in(driver.unanswered(asked(driver, "req-3"))) == []
+
+
+def test_an_answer_of_long_ago_delays_no_delete() -> None:
+    driver = SchedulerDriver().without_agents("node-1")
+    only(ef.Answer, driver.written(asked(driver, "req-1")))
+    driver.wait(LONG_S)
+    write = asked(driver, "req-2")
+    assert deletes_in(driver.unanswered(write)) == [write.claim_id]
 
 
 def lost_write(driver: SchedulerDriver) -> tuple[ef.WriteAllocation, ef.DeleteAllocation]:
