@@ -38,7 +38,9 @@ WRITING    no answer long after its deadline        DELETING     delete; the wri
 WRITTEN    kept (request answered)                  CONFIRMED    confirm; check later that the node reports it
 WRITTEN    cancelled                                DELETING     delete
 DELETING   another scheduler may have written the   DELETING     report DELETED to the request; delete when Nova
-           same, before this one                                 can tell whether the server needs it
+           same, before this one, or another claim               can tell whether the server needs it
+           of the server on the node was answered
+           shortly before this one began
 DELETING   another claim of the server on the node  DELETING     report DELETED to the request; go on as in the
            is under way, or is CONFIRMED                         last two rows
 DELETING   deleted                                  DELETED      forget; cast Release
@@ -220,6 +222,11 @@ def _place_of(claim: OpenClaim) -> tuple[str, str]:
     return claim.intent.consumer, claim.intent.node
 
 
+def _nova_knows_s(claim: OpenClaim) -> float:
+    """When Nova knows of an answer with the claim."""
+    return claim.intent.deadline_s + MAPPED_WITHIN_S
+
+
 def _service_host(intent: Intent) -> str:
     """The host whose nova-compute service has to accept servers at the time of the write; empty: none."""
     return intent.host if intent.service_accepts else ""
@@ -268,6 +275,8 @@ class OpenClaim:
     arrives_until_s: float = float("-inf")
     #: an end was reported to the request, and other requests may place the same server
     abandoned: bool = False
+    #: until then Nova may not know of an answer with the server on the node, which was given before this claim began
+    nova_knows_s: float = -inf
     #: the claims of the server on the node that were wanted when this one began, or began while it was open
     others: list[OpenClaim] = field(default_factory=list)
 
@@ -301,6 +310,12 @@ class OpenClaim:
         """Whether the write has replaced the same allocations: another scheduler may have got the request too, and may
         have answered with them."""
         return not self.before and self.generation is not None and self.generation > 1
+
+    def may_delete_from_s(self) -> float:
+        """From when on what it may have written may be deleted, because Nova can tell whether the server needs it."""
+        if self.is_twin:
+            return max(self.nova_knows_s, _nova_knows_s(self))
+        return -inf if self.write_code == WriteCode.WRITTEN else self.nova_knows_s
 
     @property
     def is_wanted(self) -> bool:
@@ -372,6 +387,8 @@ class Claims:
         # the last claims that have ended
         self._released: FIFOCache[str, Intent] = FIFOCache(settings.released_max)
         self._answered: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
+        #: consumer and node -> when Nova knows of the last answer with them
+        self._nova_knows_s: FIFOCache[tuple[str, str], float] = FIFOCache(settings.released_max)
         self._given_up: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
         self._late: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
         self.limit = VerdictLimit(settings.verdict_timeout_s)
@@ -411,6 +428,7 @@ class Claims:
         for earlier in self._there.get(_place_of(claim), ()):
             earlier.others.append(claim)
             claim.others += [earlier] if earlier.is_wanted else []
+        claim.nova_knows_s = self._nova_knows_s.get(_place_of(claim), claim.nova_knows_s)
         self._add(claim)
         self._assume(claim)
         if intent.by_agent:
@@ -728,6 +746,8 @@ class Claims:
         intent = claim.intent
         self._confirmed.begin(step, claim.claim_id, intent.consumer, intent.allocations, claim.cause)
         self._answered[claim.claim_id] = claim
+        self._nova_knows_s.pop(_place_of(claim), None)
+        self._nova_knows_s[_place_of(claim)] = _nova_knows_s(claim)
 
     def unheard(self, step: Step, claim_ids: Iterable[str]) -> None:
         """Delete what these claims wrote, because the caller did not get the answer."""
@@ -736,6 +756,8 @@ class Claims:
             if claim is not None:
                 self.endings[ClaimState.CONFIRMED.value] -= 1
                 claim.wanted, claim.abandoned = False, True
+                if claim.other_wanted() is None:
+                    self._nova_knows_s[_place_of(claim)] = claim.nova_knows_s
                 self._open_again(claim)
                 self._take_back(step, claim)
 
@@ -759,8 +781,8 @@ class Claims:
 
     def _delete(self, step: Step, claim: OpenClaim) -> None:
         claim.state, claim.outrun = ClaimState.DELETING, False
-        nova_knows_s = claim.intent.deadline_s + MAPPED_WITHIN_S
-        if claim.is_twin and step.now < nova_knows_s:
+        nova_knows_s = claim.may_delete_from_s()
+        if step.now < nova_knows_s:
             self._report(step, claim, ClaimState.DELETED)
             self._timers.set(("delete", claim.claim_id), nova_knows_s)
             return
