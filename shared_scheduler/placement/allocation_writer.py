@@ -53,6 +53,7 @@ from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
 from shared_scheduler.placement.reconciler import Locate, Reconciler, ServerActivity, put_back
 from shared_scheduler.placement.write_course import WriteCourse
 from shared_scheduler.protocol.backoff import Backoff
+from shared_scheduler.protocol.messages import Allocations
 
 LOG = logging.getLogger(__name__)
 
@@ -172,7 +173,7 @@ class AllocationWriter:
 
     def written(self, effect: WriteAllocation, reply: Reply) -> AllocationWritten:
         """Complete a write whose batch succeeded with this reply."""
-        self._settled(effect.consumer)
+        self._settled(effect, effect.allocations)
         generation = consumer_conflicts.generation_after(None)
         answer = AllocationWritten(
             effect.claim_id, WriteCode.WRITTEN, "", effect.allocations, generation=generation, cause=effect.cause
@@ -301,7 +302,7 @@ class AllocationWriter:
         effect, left = course.effect, course.attempt(code)
         detail = "" if code is WriteCode.WRITTEN else "Placement did not answer"
         if code is WriteCode.WRITTEN:
-            self._settled(effect.consumer)
+            self._settled(effect, left.written)
         elif course.unsure:
             with self._lock:
                 self._in_doubt.add(effect.consumer, left, self._clock())
@@ -367,6 +368,8 @@ class AllocationWriter:
         removal of its part: another scheduler may have merged the same.
         """
         course, until_s = DeleteCourse.begin(effect), self._clock() + DELETE_PATIENCE_S
+        with self._lock:
+            self._in_doubt.deleting(effect.consumer, effect.claim_id)
         detail = "Placement did not answer"
         while (standing := self._read(effect.consumer, until_s)) is not None:
             course.compare(standing)
@@ -421,11 +424,13 @@ class AllocationWriter:
         return not self._pause(RETRY_BACKOFF.wait_s(self._rng))
 
     def _is_doubtful(self, course: DeleteCourse) -> bool:
-        """Whether another scheduler may have written what stands: this one got no answer, or does not know which
-        generation it has made, and Nova has the new server in a cell, as after an answer."""
+        """Whether another scheduler, or another claim of this one, may have written what stands: this claim got no
+        answer, or it is not known which generation it has made, and Nova has the new server in a cell, as after an
+        answer."""
         effect, attempt = course.effect, course.attempt
         with self._lock:
             in_doubt = attempt.generation is None or attempt in self._in_doubt.attempts(effect.consumer)
+            in_doubt |= self._in_doubt.may_be_anothers(effect.consumer, effect.claim_id, attempt.written)
         return in_doubt and effect.is_new and self._is_in_cell(effect.consumer)
 
     def _why_held(self, consumer: str, attempt: WriteAttempt) -> tuple[str, bool] | None:
@@ -496,10 +501,10 @@ class AllocationWriter:
         with self._lock:
             return self._late.may_arrive(consumer, self._clock())
 
-    def _settled(self, consumer: str) -> None:
+    def _settled(self, effect: WriteAllocation, written: Allocations) -> None:
         with self._lock:
-            self._in_doubt.settled(consumer)
-        self._has_allocations(consumer)
+            self._in_doubt.settled(effect.consumer, effect.claim_id, written)
+        self._has_allocations(effect.consumer)
 
     def _deleted(self, consumer: str, attempt: WriteAttempt) -> None:
         with self._lock:

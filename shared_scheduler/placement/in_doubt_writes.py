@@ -5,6 +5,9 @@ A request that timed out may still be carried out later.  Each one is stored and
 are exactly ours are then deleted.  A check does not count if it has no answer, or if another operation may rely on the
 allocations.  While a write is stored, a conflict with it is recognised as a conflict with our own write, until what it
 wrote was deleted: another scheduler may write the same from then on.
+
+A write that may have left the same allocations as one that was answered is not stored: another request for the server
+may have been answered with them.  The core deletes them if neither is needed.
 """
 
 from __future__ import annotations
@@ -13,6 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cachetools import FIFOCache
+
+from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.protocol.messages import Allocations
 
 #: Seconds from the write to the first check, and from each check to the next.
@@ -21,7 +27,7 @@ CHECKS_AFTER_S = (2.0, 8.0, 20.0)
 AGAIN_AFTER_S = 10.0
 #: Time after which the consumer of a server with an operation under way is forgotten; most moves take less.
 UNDER_WAY_MAX_S = 600.0
-#: Maximum number of stored consumers; the oldest are dropped first.
+#: Maximum number of stored consumers, and of those with an answer; the oldest are dropped first.
 MAX_CONSUMERS = 4096
 
 
@@ -47,6 +53,14 @@ class WriteAttempt:
     generation: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """What the last write with an answer has left, and its claim."""
+
+    claim_id: str
+    written: Allocations
+
+
 @dataclass(slots=True)
 class _Case:
     attempts: list[WriteAttempt]
@@ -63,12 +77,16 @@ class InDoubtWrites:
         self._checks_after_s = tuple(checks_after_s)
         self._max_consumers = max_consumers
         self._cases: dict[str, _Case] = {}
+        self._answered: FIFOCache[str, _Answered] = FIFOCache(max_consumers)
 
     def __len__(self) -> int:
         return len(self._cases)
 
     def add(self, consumer: str, attempt: WriteAttempt, now: float) -> bool:
         """Store an attempt; False if an older consumer was dropped for it."""
+        answered = self._answered.get(consumer)
+        if answered is not None and same_allocations(answered.written, attempt.written):
+            return True
         case = self._cases.pop(consumer, None) or _Case([], 0.0)
         if attempt not in case.attempts:
             case.attempts.append(attempt)
@@ -89,13 +107,29 @@ class InDoubtWrites:
 
     def deleted(self, consumer: str, attempt: WriteAttempt) -> None:
         """Note that what an attempt wrote was deleted.  It was sent perhaps twice, so it is still checked."""
+        self._answered.pop(consumer, None)
         case = self._cases.get(consumer)
         if case is not None and attempt in case.attempts and attempt not in case.deleted:
             case.deleted.append(attempt)
 
-    def settled(self, consumer: str) -> None:
-        """Remove a consumer whose allocations are known, and either needed or deleted."""
+    def settled(self, consumer: str, claim_id: str, written: Allocations) -> None:
+        """Remove a consumer whose allocations are known: the write of this claim was answered."""
         self._cases.pop(consumer, None)
+        self._answered.pop(consumer, None)
+        self._answered[consumer] = _Answered(claim_id, written)
+
+    def deleting(self, consumer: str, claim_id: str) -> None:
+        """Note that what a claim wrote is not needed any more."""
+        answered = self._answered.get(consumer)
+        if answered is not None and answered.claim_id == claim_id:
+            del self._answered[consumer]
+
+    def may_be_anothers(self, consumer: str, claim_id: str, written: Allocations) -> bool:
+        """Whether the write of another claim was answered with the same allocations, which are not deleted yet."""
+        answered = self._answered.get(consumer)
+        if answered is None or answered.claim_id == claim_id:
+            return False
+        return same_allocations(answered.written, written)
 
     def due(self, now: float) -> list[tuple[str, tuple[WriteAttempt, ...]]]:
         """The consumers whose check is due."""

@@ -61,6 +61,7 @@ class Deletes:
     def _end(self, effect: DeleteAllocation, in_time: bool) -> AllocationDeleted:
         """Compare, ask Nova unless it is sole, delete."""
         course = DeleteCourse.begin(effect)
+        self._in_doubt.deleting(effect.consumer, effect.claim_id)
         course.compare(self._placement.standing(effect.consumer))
         if not (self._placement.up and in_time):
             return AllocationDeleted(effect.claim_id, False, "no answer", cause=effect.cause)
@@ -83,9 +84,10 @@ class Deletes:
         return sole and not self._is_doubtful(course)
 
     def _is_doubtful(self, course: DeleteCourse) -> bool:
-        """Whether another scheduler may have written what this one is about to delete."""
+        """Whether another scheduler, or another claim of this one, may have written what is about to be deleted."""
         effect, attempt = course.effect, course.attempt
         in_doubt = attempt.generation is None or attempt in self._in_doubt.attempts(effect.consumer)
+        in_doubt |= self._in_doubt.may_be_anothers(effect.consumer, effect.claim_id, attempt.written)
         return in_doubt and effect.is_new and self._owners.is_in_cell(effect.consumer)
 
     def take_back(self, consumer: str, part: Allocations, rest: Allocations, claim_id: str) -> None:

@@ -91,11 +91,11 @@ class LoneWrites:
 
     def ended(self, lone: LoneWrite, code: WriteCode) -> None:
         """Note that a write has ended: whether it may have been carried out although it got no answer."""
-        consumer = lone.effect.consumer
+        effect, left = lone.effect, lone.course.attempt(code)
         if code is WriteCode.WRITTEN:
-            self._in_doubt.settled(consumer)
+            self._in_doubt.settled(effect.consumer, effect.claim_id, left.written)
         elif lone.course.unsure:
-            self._in_doubt.add(consumer, lone.course.attempt(code), self._clock.now)
+            self._in_doubt.add(effect.consumer, left, self._clock.now)
 
     def go_on(self, lone: LoneWrite, reply: CallReply) -> None:
         """Go on after the answer to a call that has sent the write."""

@@ -161,7 +161,9 @@ class SimWriters:
             self._queue.done(job)
         done()
         for effect in _effects(batch):
-            self._answer(LoneWrite(WriteCourse.begin(effect), _ignore, detail=reply.detail), code)
+            lone = LoneWrite(WriteCourse.begin(effect), _ignore, detail=reply.detail)
+            self._lone.ended(lone, code)
+            self._answer(lone, code)
 
     def _complete(self, batch: Batch, done: Callable[[], None], reply: CallReply) -> None:
         """Read each consumer, and go on with it alone."""
