@@ -111,7 +111,7 @@ from shared_scheduler.core.write_pace import BurstForecast
 from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.backoff import Backoff
-from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S, MAPPED_WITHIN_S
 from shared_scheduler.protocol.messages import (
     Allocations,
     Claim,
@@ -140,8 +140,6 @@ WRITE_GRACE_S = 30.0
 #: a delete without an answer this long after the deadline of its request is treated as lost: it has no deadline, and
 #: may wait behind many others, so it is long; by then each delete asks Nova whether the server needs what it deletes
 DELETE_GRACE_S = 600.0
-#: by then nova-conductor has noted the cell of a server, after an answer at the deadline of the request
-MAPPED_WITHIN_S = 10.0
 #: a timer that rings so much too late shows that the process stood still
 STOOD_STILL_S = 0.05
 

@@ -430,7 +430,7 @@ class AllocationWriter:
         effect, attempt = course.effect, course.attempt
         with self._lock:
             in_doubt = attempt.generation is None or attempt in self._in_doubt.attempts(effect.consumer)
-            in_doubt |= self._in_doubt.may_be_anothers(effect.consumer, effect.claim_id, attempt.written)
+            in_doubt |= self._in_doubt.may_be_anothers(effect.consumer, effect.claim_id, attempt.written, self._clock())
         return in_doubt and effect.is_new and self._is_in_cell(effect.consumer)
 
     def _why_held(self, consumer: str, attempt: WriteAttempt) -> tuple[str, bool] | None:
@@ -503,7 +503,7 @@ class AllocationWriter:
 
     def _settled(self, effect: WriteAllocation, written: Allocations) -> None:
         with self._lock:
-            self._in_doubt.settled(effect.consumer, effect.claim_id, written)
+            self._in_doubt.settled(effect.consumer, effect.claim_id, written, effect.deadline_s)
         self._has_allocations(effect.consumer)
 
     def _deleted(self, consumer: str, attempt: WriteAttempt) -> None:

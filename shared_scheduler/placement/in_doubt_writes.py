@@ -6,8 +6,8 @@ are exactly ours are then deleted.  A check does not count if it has no answer, 
 allocations.  While a write is stored, a conflict with it is recognised as a conflict with our own write, until what it
 wrote was deleted: another scheduler may write the same from then on.
 
-A write that may have left the same allocations as one that was answered is not stored: another request for the server
-may have been answered with them.  The core deletes them if neither is needed.
+A write that may have left the same allocations as one that was answered shortly before is not stored: another request
+for the server may have been answered with them.  The core deletes them if neither is needed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from enum import StrEnum
 from cachetools import FIFOCache
 
 from shared_scheduler.model.resources import same_allocations
+from shared_scheduler.protocol.limits import MAPPED_WITHIN_S
 from shared_scheduler.protocol.messages import Allocations
 
 #: Seconds from the write to the first check, and from each check to the next.
@@ -55,10 +56,15 @@ class WriteAttempt:
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """What the last write with an answer has left, and its claim."""
+    """What the last write with an answer has left, and its claim; until Nova knows whether the server needs it."""
 
     claim_id: str
     written: Allocations
+    until_s: float
+
+    def is_like(self, written: Allocations, now: float) -> bool:
+        """Whether another write has left the same, and may be taken for this one."""
+        return now < self.until_s and same_allocations(self.written, written)
 
 
 @dataclass(slots=True)
@@ -85,7 +91,7 @@ class InDoubtWrites:
     def add(self, consumer: str, attempt: WriteAttempt, now: float) -> bool:
         """Store an attempt; False if an older consumer was dropped for it."""
         answered = self._answered.get(consumer)
-        if answered is not None and same_allocations(answered.written, attempt.written):
+        if answered is not None and answered.is_like(attempt.written, now):
             return True
         case = self._cases.pop(consumer, None) or _Case([], 0.0)
         if attempt not in case.attempts:
@@ -112,11 +118,11 @@ class InDoubtWrites:
         if case is not None and attempt in case.attempts and attempt not in case.deleted:
             case.deleted.append(attempt)
 
-    def settled(self, consumer: str, claim_id: str, written: Allocations) -> None:
-        """Remove a consumer whose allocations are known: the write of this claim was answered."""
+    def settled(self, consumer: str, claim_id: str, written: Allocations, deadline_s: float) -> None:
+        """Remove a consumer whose allocations are known: the write of this claim was answered before its deadline."""
         self._cases.pop(consumer, None)
         self._answered.pop(consumer, None)
-        self._answered[consumer] = _Answered(claim_id, written)
+        self._answered[consumer] = _Answered(claim_id, written, deadline_s + MAPPED_WITHIN_S)
 
     def deleting(self, consumer: str, claim_id: str) -> None:
         """Note that what a claim wrote is not needed any more."""
@@ -124,12 +130,10 @@ class InDoubtWrites:
         if answered is not None and answered.claim_id == claim_id:
             del self._answered[consumer]
 
-    def may_be_anothers(self, consumer: str, claim_id: str, written: Allocations) -> bool:
+    def may_be_anothers(self, consumer: str, claim_id: str, written: Allocations, now: float) -> bool:
         """Whether the write of another claim was answered with the same allocations, which are not deleted yet."""
         answered = self._answered.get(consumer)
-        if answered is None or answered.claim_id == claim_id:
-            return False
-        return same_allocations(answered.written, written)
+        return answered is not None and answered.claim_id != claim_id and answered.is_like(written, now)
 
     def due(self, now: float) -> list[tuple[str, tuple[WriteAttempt, ...]]]:
         """The consumers whose check is due."""

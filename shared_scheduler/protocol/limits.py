@@ -78,6 +78,8 @@ CLAIMS_PER_NODE_MAX = 1024
 #: Until then, schedulers and agents keep the resources of its claim, and a scheduler does not take its consumer record
 #: over.  They count this time by their own monotonic clock.
 CARRIED_OUT_WITHIN_S = 60.0
+#: Seconds after the deadline of a request by which nova-conductor has noted the cell of a server that was placed.
+MAPPED_WITHIN_S = 10.0
 
 # --- pipe ------------------------------------------------------------------------------------
 

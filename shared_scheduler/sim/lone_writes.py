@@ -93,7 +93,7 @@ class LoneWrites:
         """Note that a write has ended: whether it may have been carried out although it got no answer."""
         effect, left = lone.effect, lone.course.attempt(code)
         if code is WriteCode.WRITTEN:
-            self._in_doubt.settled(effect.consumer, effect.claim_id, left.written)
+            self._in_doubt.settled(effect.consumer, effect.claim_id, left.written, effect.deadline_s)
         elif lone.course.unsure:
             self._in_doubt.add(effect.consumer, left, self._clock.now)
 

@@ -63,33 +63,44 @@ def test_every_attempt_of_a_consumer_is_remembered_once() -> None:
     for attempt in (ONE, TWO, ONE):
         in_doubt.add("c", attempt, 0.0)
     assert in_doubt.attempts("c") == (ONE, TWO)
-    in_doubt.settled("c", "claim-1", TWO.written)
+    in_doubt.settled("c", "claim-1", TWO.written, 60.0)
     assert in_doubt.attempts("c") == ()
 
 
 def test_what_was_answered_for_one_claim_is_in_doubt_for_no_other() -> None:
     # given a claim whose write was answered
     in_doubt = InDoubtWrites()
-    in_doubt.settled("c", "claim-1", ONE.written)
+    in_doubt.settled("c", "claim-1", ONE.written, 60.0)
     # when the same of another claim gets no answer, that may be the first one's
     in_doubt.add("c", ONE, 0.0)
-    assert in_doubt.attempts("c") == () and in_doubt.may_be_anothers("c", "claim-2", ONE.written)
+    assert in_doubt.attempts("c") == () and in_doubt.may_be_anothers("c", "claim-2", ONE.written, 0.0)
     # and another host, or another server, may not
     in_doubt.add("c", TWO, 0.0)
     in_doubt.add("d", ONE, 0.0)
     assert (in_doubt.attempts("c"), in_doubt.attempts("d")) == ((TWO,), (ONE,))
-    assert not in_doubt.may_be_anothers("c", "claim-2", TWO.written)
-    assert not in_doubt.may_be_anothers("c", "claim-1", ONE.written)
+    assert not in_doubt.may_be_anothers("c", "claim-2", TWO.written, 0.0)
+    assert not in_doubt.may_be_anothers("c", "claim-1", ONE.written, 0.0)
 
 
 def test_what_was_answered_is_in_doubt_again_when_it_is_not_needed_any_more() -> None:
     in_doubt = InDoubtWrites()
-    in_doubt.settled("c", "claim-1", ONE.written)
+    in_doubt.settled("c", "claim-1", ONE.written, 60.0)
     in_doubt.deleting("c", "claim-2")
-    assert in_doubt.may_be_anothers("c", "claim-2", ONE.written)
+    assert in_doubt.may_be_anothers("c", "claim-2", ONE.written, 0.0)
     in_doubt.deleting("c", "claim-1")
     in_doubt.add("c", ONE, 0.0)
     assert in_doubt.attempts("c") == (ONE,)
+
+
+def test_what_was_answered_long_ago_hides_no_later_write() -> None:
+    # given a server that was built on a host, and shelved since
+    in_doubt = InDoubtWrites()
+    in_doubt.settled("c", "claim-1", ONE.written, 60.0)
+    # when it is unshelved to the same host, and that write gets no answer
+    in_doubt.add("c", ONE, 600.0)
+    # then it is in doubt, and the next host of the request may take it over
+    assert in_doubt.attempts("c") == (ONE,)
+    assert not in_doubt.may_be_anothers("c", "claim-2", ONE.written, 600.0)
 
 
 def test_an_attempt_that_was_deleted_is_only_checked() -> None:
