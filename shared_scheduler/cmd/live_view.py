@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from shared_scheduler.cmd import printed_tables
 from shared_scheduler.cmd.screen import line, screen_on
-from shared_scheduler.core.claims import ClaimState
+from shared_scheduler.core.claim_state import ClaimState
 from shared_scheduler.sim.exhibition import Exhibition
 from shared_scheduler.sim.report import endings_of, percentile, window_counters
 from shared_scheduler.sim.world import World

@@ -92,14 +92,14 @@ stood still, but at most ``verdict_timeout_s``, and only while there is time to 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from math import inf
 
 from cachetools import FIFOCache
 
+from shared_scheduler.core.claim_state import ClaimState, Intent, OpenClaim
 from shared_scheduler.core.confirmed_claims import ConfirmedClaims
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, Send, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
@@ -108,27 +108,12 @@ from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.step import Fact, Step, Timers
 from shared_scheduler.core.verdict_limit import VerdictLimit
 from shared_scheduler.core.write_pace import BurstForecast
-from shared_scheduler.model.resources import same_allocations
-from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.backoff import Backoff
-from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S, MAPPED_WITHIN_S
-from shared_scheduler.protocol.messages import (
-    Allocations,
-    Claim,
-    ClaimGroup,
-    Consumer,
-    Reason,
-    RefusalCode,
-    Release,
-    Usage,
-    Verdict,
-    agent_address,
-)
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
+from shared_scheduler.protocol.messages import Claim, Reason, RefusalCode, Release, Verdict, agent_address
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Freshness, Version
 
-#: the version of a row that no agent has reported
-DATABASES = Version(0, 0)
 #: a write that another writer has overtaken
 CONFLICTS = frozenset({WriteCode.PROVIDER_CONFLICT, WriteCode.CONSUMER_CONFLICT})
 #: after such an answer, it is not known what the consumer has
@@ -142,69 +127,8 @@ WRITE_GRACE_S = 30.0
 DELETE_GRACE_S = 600.0
 #: a timer that rings so much too late shows that the process stood still
 STOOD_STILL_S = 0.05
-
-
-class ClaimState(StrEnum):
-    """The states of a claim.  The second half are endings."""
-
-    CLAIMING = "claiming"
-    WRITING = "writing"
-    WRITTEN = "written"
-    DELETING = "deleting"
-
-    CONFIRMED = "confirmed"
-    REFUSED = "refused"
-    TIMED_OUT = "timed_out"
-    UNDELIVERED = "undelivered"
-    LATE = "late"
-    RELEASED = "released"
-    NOT_WRITTEN = "not_written"
-    DELETED = "deleted"
-    LEFT_ALONE = "left_alone"
-    ABANDONED = "abandoned"
-
-
 #: what agents of this release refuse for
 KNOWN_REFUSALS = frozenset(code.value for code in RefusalCode)
-#: the states of a claim with which its request may be answered, or was
-WANTED = frozenset({ClaimState.CLAIMING, ClaimState.WRITING, ClaimState.WRITTEN, ClaimState.CONFIRMED})
-
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """One consumer to place on one node.  ``by_agent``: the agent of the node judges the claim first.
-
-    ``epoch`` is the epoch of that agent; it may have begun after the host was chosen.
-    """
-
-    node: str
-    cell: str
-    host: str
-    consumer: str
-    allocations: Allocations
-    mappings: Mapping[str, tuple[str, ...]]
-    usage: Usage
-    topology: str
-    by_agent: bool
-    project_id: str
-    user_id: str
-    policy: ConsumerPolicy
-    request_id: str
-    deadline_s: float
-    #: all allocations that a merge is known to find; None: they must be read
-    standing: Consumer | None = None
-    #: what the claim takes of NUMA cells and PCI pools, as far as the judge knows
-    take: TopologyUsage | None = None
-    epoch: int = 0
-    group: ClaimGroup | None = None
-    #: whether the agent that judges the claim counts the members of groups
-    counts_groups: bool = False
-    #: whether the nova-compute service of the host accepted servers at the decision
-    service_accepts: bool = False
-    #: when the request arrived
-    asked_s: float = 0.0
-    #: whether it is a new server
-    is_new: bool = False
 
 
 def _reason_of(verdict: Verdict) -> Reason | None:
@@ -214,111 +138,6 @@ def _reason_of(verdict: Verdict) -> Reason | None:
     if reason is None or reason.code in KNOWN_REFUSALS:
         return reason
     return Reason(ClaimState.REFUSED.value, {"code": reason.code, "detail": dict(reason.detail)})
-
-
-def _place_of(claim: OpenClaim) -> tuple[str, str]:
-    return claim.intent.consumer, claim.intent.node
-
-
-def _nova_knows_s(claim: OpenClaim) -> float:
-    """When Nova knows of an answer with the claim."""
-    return claim.intent.deadline_s + MAPPED_WITHIN_S
-
-
-def _service_host(intent: Intent) -> str:
-    """The host whose nova-compute service has to accept servers at the time of the write; empty: none."""
-    return intent.host if intent.service_accepts else ""
-
-
-@dataclass(slots=True)
-class OpenClaim:
-    """A claim that has not ended.  ``owner`` is the request and the instance that it belongs to."""
-
-    claim_id: str
-    owner: tuple[int, int]
-    intent: Intent
-    state: ClaimState
-    began_s: float
-    #: when the agent is late, and when it is not waited for any more
-    late_s: float = inf
-    verdict_s: float = inf
-    #: the version of the row that the decision used
-    seen: Version = DATABASES
-    #: when the verdict came, and the epoch in which the agent judged
-    judged_s: float | None = None
-    judged_epoch: int = 0
-    #: the version of the row from which on the agent reports it
-    reflected: Version = DATABASES
-    #: when the write began, and when its answer came
-    writing_s: float | None = None
-    answered_s: float | None = None
-    #: whether its request has not cancelled it
-    wanted: bool = True
-    #: whether the agent has accepted it
-    accepted: bool = False
-    #: why the agent has refused it, or its request has cancelled it
-    reason: Reason | None = None
-    write_code: WriteCode | None = None
-    write_detail: str = ""
-    written: Allocations = field(default_factory=dict)
-    #: the allocations that a merge found
-    before: Allocations = field(default_factory=dict)
-    #: of the consumer after the write; None: not known
-    generation: int | None = None
-    #: how often a delete was sent
-    deletes: int = 0
-    #: the lost write was carried out while a delete was under way, and the delete may have come before it
-    outrun: bool = False
-    #: until then a write without an answer may be carried out
-    arrives_until_s: float = float("-inf")
-    #: an end was reported to the request, and other requests may place the same server
-    abandoned: bool = False
-    #: until then Nova may not know of an answer with the server on the node, which was given before this claim began
-    nova_knows_s: float = -inf
-    #: the claims of the server on the node that were wanted when this one began, or began while it was open
-    others: list[OpenClaim] = field(default_factory=list)
-
-    @property
-    def cause(self) -> str:
-        """The cause id of the request, which is the cause of everything that is done for the claim."""
-        return self.intent.request_id
-
-    def other_wanted(self) -> OpenClaim | None:
-        """The claim with which another request has placed the server on the node, or may still do so.
-
-        Placement does not show which of both wrote: each may be the first write of the consumer."""
-        return next((one for one in self.others if one.is_wanted), None)
-
-    def take_over(self, claim: OpenClaim) -> None:
-        """Delete later what a claim of another request has left as well: one has written over the other.
-
-        ``claim`` is not deleted for the sake of this one.  Whichever wrote last has made the generation, and whichever
-        wrote first knows what stood before both."""
-        mine, its = self.generation, claim.generation
-        if claim.write_code != WriteCode.WRITTEN or mine is None or its is None:
-            return
-        if not same_allocations(claim.written, self.written):
-            return
-        self.generation = max(mine, its)
-        if same_allocations(self.before, self.written):
-            self.before = claim.before
-
-    @property
-    def is_twin(self) -> bool:
-        """Whether the write has replaced the same allocations: another scheduler may have got the request too, and may
-        have answered with them."""
-        return not self.before and self.generation is not None and self.generation > 1
-
-    def may_delete_from_s(self) -> float:
-        """From when on what it may have written may be deleted, because Nova can tell whether the server needs it."""
-        if self.is_twin:
-            return max(self.nova_knows_s, _nova_knows_s(self))
-        return -inf if self.write_code == WriteCode.WRITTEN else self.nova_knows_s
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether the request may be answered, or was answered, with this claim."""
-        return self.wanted and self.state in WANTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,10 +242,10 @@ class Claims:
         state = ClaimState.CLAIMING if intent.by_agent else ClaimState.WRITING
         claim = OpenClaim(claim_id, owner, intent, state, step.now)
         claim.seen = max(self._table.version(intent.node), Version(intent.epoch, 0))
-        for earlier in self._there.get(_place_of(claim), ()):
+        for earlier in self._there.get(claim.place, ()):
             earlier.others.append(claim)
             claim.others += [earlier] if earlier.is_wanted else []
-        claim.nova_knows_s = self._nova_knows_s.get(_place_of(claim), claim.nova_knows_s)
+        claim.nova_knows_s = self._nova_knows_s.get(claim.place, claim.nova_knows_s)
         self._add(claim)
         self._assume(claim)
         if intent.by_agent:
@@ -444,20 +263,20 @@ class Claims:
     def _add(self, claim: OpenClaim) -> None:
         """Count a claim as open."""
         self._open[claim.claim_id] = claim
-        self._there.setdefault(_place_of(claim), []).append(claim)
+        self._there.setdefault(claim.place, []).append(claim)
 
     def _open_again(self, claim: OpenClaim) -> None:
         """Count a claim that has ended as open again."""
-        place = _place_of(claim)
+        place = claim.place
         others = chain(self._there.get(place, ()), self._answered.values())
-        claim.others += (one for one in others if _place_of(one) == place and one.began_s >= claim.began_s)
+        claim.others += (one for one in others if one.place == place and one.began_s >= claim.began_s)
         self._add(claim)
 
     def _remove(self, claim: OpenClaim) -> None:
         del self._open[claim.claim_id]
-        there = self._there.pop(_place_of(claim))
+        there = self._there.pop(claim.place)
         if others := [one for one in there if one is not claim]:
-            self._there[_place_of(claim)] = others
+            self._there[claim.place] = others
 
     def _assume(self, claim: OpenClaim) -> None:
         intent = claim.intent
@@ -487,7 +306,7 @@ class Claims:
             deadline_ms=int(timeout_s * 1000),
             group=intent.group,
         )
-        address, service_host = agent_address(intent.host), _service_host(intent)
+        address, service_host = agent_address(intent.host), intent.service_host
         step.emit(Send(intent.cell, address, message, service_host, cause=intent.request_id))
         repeat_s = self._settings.claim_repeat_s
         if 0 < repeat_s < claim.began_s + timeout_s - step.now:
@@ -517,7 +336,7 @@ class Claims:
                 request_id=intent.request_id,
                 deadline_s=deadline_s,
                 cell=intent.cell,
-                service_host=_service_host(intent),
+                service_host=intent.service_host,
                 asked_s=intent.asked_s,
                 standing=intent.standing,
                 is_new=intent.is_new,
@@ -744,8 +563,8 @@ class Claims:
         intent = claim.intent
         self._confirmed.begin(step, claim.claim_id, intent.consumer, intent.allocations, claim.cause)
         self._answered[claim.claim_id] = claim
-        self._nova_knows_s.pop(_place_of(claim), None)
-        self._nova_knows_s[_place_of(claim)] = _nova_knows_s(claim)
+        self._nova_knows_s.pop(claim.place, None)
+        self._nova_knows_s[claim.place] = claim.answer_known_s
 
     def unheard(self, step: Step, claim_ids: Iterable[str]) -> None:
         """Delete what these claims wrote, because the caller did not get the answer."""
@@ -755,7 +574,7 @@ class Claims:
                 self.endings[ClaimState.CONFIRMED.value] -= 1
                 claim.wanted, claim.abandoned = False, True
                 if claim.other_wanted() is None:
-                    self._nova_knows_s[_place_of(claim)] = claim.nova_knows_s
+                    self._nova_knows_s[claim.place] = claim.nova_knows_s
                 self._open_again(claim)
                 self._take_back(step, claim)
 

@@ -14,7 +14,7 @@ from heapq import nlargest
 from itertools import islice
 from operator import add
 
-from shared_scheduler.core.claims import OpenClaim
+from shared_scheduler.core.claim_state import OpenClaim
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.decision.candidates import NO_ROOM
 from shared_scheduler.decision.explain import ExplainedHost

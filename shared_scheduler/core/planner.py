@@ -15,7 +15,7 @@ from enum import Enum
 from itertools import chain
 from typing import Any, Protocol
 
-from shared_scheduler.core.claims import ClaimState, OpenClaim
+from shared_scheduler.core.claim_state import ClaimState, OpenClaim
 from shared_scheduler.core.effects import Choice, FailureCode
 from shared_scheduler.core.events import Candidate, WriteCode
 from shared_scheduler.core.held_room import NOBODY, held_room

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from shared_scheduler.core.claims import OpenClaim
+from shared_scheduler.core.claim_state import OpenClaim
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.row_corrections import RowCorrections

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from shared_scheduler.core.claims import ClaimState, OpenClaim
+from shared_scheduler.core.claim_state import ClaimState, OpenClaim
 from shared_scheduler.core.effects import Choice, FailureCode
 from shared_scheduler.core.held_room import NOBODY
 from shared_scheduler.decision.pipeline import Decision, OncePerRequestFilters

@@ -89,7 +89,8 @@ from dataclasses import dataclass, replace
 from math import inf, nextafter
 
 from shared_scheduler.core.alternates import Alternates
-from shared_scheduler.core.claims import Claims, ClaimState, Intent, OpenClaim
+from shared_scheduler.core.claim_state import ClaimState, Intent, OpenClaim
+from shared_scheduler.core.claims import Claims
 from shared_scheduler.core.effects import Answer, AskCandidates, Choice, ConsumerPolicy, Fail, FailureCode
 from shared_scheduler.core.events import Candidate, CandidatesAnswered, GroupAnswered, RequestArrived, WriteCode
 from shared_scheduler.core.group_check import (

@@ -21,6 +21,7 @@ request_state.py     the state of a request, and the data for its record
 planner.py           selects a host for one instance: decider and judge
 alternates.py        searches hosts that the conductor tries if a build fails
 claims.py            the life of a claim
+claim_state.py       the state of a claim
 confirmed_claims.py  reads confirmed claims again that their nodes do not report
 own_writes.py        compares what is reported with what this scheduler wrote last
 change_kinds.py      the kinds of changes that others have made

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from compute_agent.agent_settings import AUDITED_AFTER_S
 from compute_agent.claim_ledger import PendingClaim
-from shared_scheduler.core.claims import ClaimState
+from shared_scheduler.core.claim_state import ClaimState
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.model.resources import same_allocations, sum_amounts
 from shared_scheduler.protocol.messages import RefusalCode

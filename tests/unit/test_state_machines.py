@@ -8,7 +8,7 @@ from enum import Enum
 import pytest
 
 from compute_agent.claim_ledger import ClaimEnd
-from shared_scheduler.core.claims import ClaimState
+from shared_scheduler.core.claim_state import ClaimState
 from shared_scheduler.core.recheck import RecheckState
 from shared_scheduler.core.request_state import RequestPhase
 from shared_scheduler.protocol.phases import WindowPhase

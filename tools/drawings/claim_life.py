@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from shared_scheduler.core.claims import ClaimState, OpenClaim
+from shared_scheduler.core.claim_state import ClaimState, OpenClaim
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.schedulers import SimScheduler
 from shared_scheduler.sim.workload import Server, ServerState, Workload
@@ -29,7 +29,7 @@ NOTHING = "-"
 class Joint(NamedTuple):
     """The state of one claim in each part."""
 
-    scheduler: str  # core.claims.ClaimState
+    scheduler: str  # core.claim_state.ClaimState
     row: str  # assumed: the overlay of the scheduler's own row of the node holds the claim
     agent: str  # pending, or tracked: nova-compute's tracker counts the instance
     placement: str  # held: Placement holds the allocation

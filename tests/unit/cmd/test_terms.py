@@ -12,7 +12,7 @@ from shared_scheduler.answers import story_words, terms
 from shared_scheduler.answers.from_schedulers import COUNTED
 from shared_scheduler.cmd import agreement as agreement_command
 from shared_scheduler.cmd import compare, manage, records, resync, status, story, top, why, why_not, why_now
-from shared_scheduler.core.claims import ClaimState
+from shared_scheduler.core.claim_state import ClaimState
 from shared_scheduler.core.effects import FailureCode, NodeChange
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.core.group_check import GROUP_APART

@@ -17,7 +17,7 @@ from typing import Any
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.claims import ClaimState, OpenClaim
+from shared_scheduler.core.claim_state import ClaimState, OpenClaim
 from shared_scheduler.core.request_state import (
     SOFT_REFUSALS_MAX,
     InstancePlacement,

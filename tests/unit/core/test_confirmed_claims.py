@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from shared_scheduler.core.claims import ConfirmedClaims
+from shared_scheduler.core.confirmed_claims import ConfirmedClaims
 from shared_scheduler.core.events import ConsumerAnswered
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.core.step import Step, Timers

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.claims import ClaimState
+from shared_scheduler.core.claim_state import ClaimState
 from shared_scheduler.protocol.messages import Heartbeat, Resync
 from shared_scheduler.table.row import Freshness
 from tests.unit.core.scheduler_driver import (

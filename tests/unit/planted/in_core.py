@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared_scheduler.core.claims import ConfirmedClaims
+from shared_scheduler.core.confirmed_claims import ConfirmedClaims
 from shared_scheduler.core.events import ConsumerAnswered
 from tests.unit.core.claim_machine import ClaimMachine
 from tests.unit.planted.planting import bug

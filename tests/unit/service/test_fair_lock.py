@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.claims import OpenClaim
+from shared_scheduler.core.claim_state import OpenClaim
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.service.engine import Engine, Sinks

@@ -24,7 +24,8 @@ from compute_agent.pending_deallocations import PendingDeallocations
 from shared_scheduler.core import claims, planner, requests
 from shared_scheduler.core.allocation_merge import Merged
 from shared_scheduler.core.alternates import Alternates
-from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten, Intent, OpenClaim
+from shared_scheduler.core.claim_state import DATABASES, ClaimState, Intent, OpenClaim
+from shared_scheduler.core.claims import Claims, ClaimWritten
 from shared_scheduler.core.confirmed_claims import ConfirmedClaims
 from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import AllocationWritten, ConsumerAnswered, Event, GroupAnswered, RequestArrived

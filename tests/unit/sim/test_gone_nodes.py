@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from shared_scheduler.core.claims import ClaimState
+from shared_scheduler.core.claim_state import ClaimState
 from shared_scheduler.core.events import MessagesArrived
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.retirement import Retirement

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared_scheduler.core.claims import ClaimState
+from shared_scheduler.core.claim_state import ClaimState
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.decision.request import Group
 from shared_scheduler.protocol.messages import GroupPolicy, Usage
