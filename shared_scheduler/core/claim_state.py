@@ -98,6 +98,8 @@ class OpenClaim:
     #: when the agent is late, and when it is not waited for any more
     late_s: float = inf
     verdict_s: float = inf
+    #: the last moment for the write; later, the agent may have ended the claim and accepted another one
+    written_by_s: float = inf
     #: the version of the row that the decision used
     seen: Version = DATABASES
     #: when the verdict came, and the epoch in which the agent judged

@@ -2,8 +2,8 @@
 """The life of a claim, from *assume* to its one ending.
 
 A claim is one attempt to place one instance on one node.  It is assumed in the table first, so that the next
-decision counts it.  Then the agent of the node judges it, and then it is written to Placement.  If no agent
-reports for the node, Placement is the only judge, and the write has the flag ``serialise``.
+decision counts it.  Then the agent of the node judges it (``agent_casts.py``), and then it is written to Placement.
+If no agent reports for the node, Placement is the only judge, and the write has the flag ``serialise``.
 
 A request may cancel a claim at any moment (the request timed out, or another of its instances found no host).
 The claim then unwinds by itself, and no faster than is safe: a write in flight is awaited, and an allocation is
@@ -76,17 +76,6 @@ after the delete.
 A write without an answer may be carried out long after it was given up (``CARRIED_OUT_WITHIN_S``).  Its resources stay
 assumed, and the agent keeps the claim, until then: otherwise both the late write and the next claim would get them.
 Meanwhile the writer searches it (``placement/in_doubt_writes.py``).
-
-If the node has no agent, no Release is sent.  If an agent has started to report when the claim ends, the agent gets a
-Release and reads Placement, because it may have seen the allocation there.
-
-A Release may be lost, and a late verdict may then accept a claim that is not needed any more.  Claims that ended with
-a Release are remembered for a while, and such a verdict is answered with the Release again.  The agent finds the
-remaining cases: it asks Placement about claims that nova-compute did not take over.
-
-A process that stood still handles its timers before the messages that waited, so one timer may ring too early.  The
-timers for a verdict allow for that: an agent that may have answered meanwhile gets as much time again as the process
-stood still, but at most ``verdict_timeout_s``, and only while there is time to write.
 """
 
 from __future__ import annotations
@@ -99,20 +88,20 @@ from math import inf
 
 from cachetools import FIFOCache
 
+from shared_scheduler.core.agent_casts import AgentCasts
 from shared_scheduler.core.claim_state import ClaimState, Intent, OpenClaim
 from shared_scheduler.core.confirmed_claims import ConfirmedClaims
-from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, Send, WriteAllocation
+from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.core.own_writes import OwnWrite, OwnWrites
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.step import Fact, Step, Timers
-from shared_scheduler.core.verdict_limit import VerdictLimit
 from shared_scheduler.core.write_pace import BurstForecast
 from shared_scheduler.protocol.backoff import Backoff
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
-from shared_scheduler.protocol.messages import Claim, Reason, RefusalCode, Release, Verdict, agent_address
+from shared_scheduler.protocol.messages import Reason, RefusalCode, Verdict
 from shared_scheduler.table.host_table import HostTable
-from shared_scheduler.table.row import Freshness, Version
+from shared_scheduler.table.row import Version
 
 #: a write that another writer has overtaken
 CONFLICTS = frozenset({WriteCode.PROVIDER_CONFLICT, WriteCode.CONSUMER_CONFLICT})
@@ -125,8 +114,6 @@ WRITE_GRACE_S = 30.0
 #: a delete without an answer this long after the deadline of its request is treated as lost: it has no deadline, and
 #: may wait behind many others, so it is long; by then each delete asks Nova whether the server needs what it deletes
 DELETE_GRACE_S = 600.0
-#: a timer that rings so much too late shows that the process stood still
-STOOD_STILL_S = 0.05
 #: what agents of this release refuse for
 KNOWN_REFUSALS = frozenset(code.value for code in RefusalCode)
 
@@ -155,28 +142,6 @@ class ClaimEnded(Fact):
     ending: ClaimState
 
 
-@dataclass(frozen=True, slots=True)
-class AgentLate(Fact):
-    """The agent of a claim did not answer within its limit; its request tries another host, if there is one."""
-
-    claim: OpenClaim
-
-
-@dataclass(frozen=True, slots=True)
-class LateVerdict(Fact):
-    """The agent of a node answered a claim that had been released; ``came``: False if it did not answer one that had
-    ended as LATE.  ``began_s``: when that claim began."""
-
-    node: str
-    came: bool
-    began_s: float = float("-inf")
-
-
-@dataclass(frozen=True, slots=True)
-class NodeHasRoom(Fact):
-    """A node that had the maximum number of claims in flight has one less."""
-
-
 class Claims:
     """All claims of this scheduler that have not ended, and some claims that have ended."""
 
@@ -188,27 +153,22 @@ class Claims:
         timers: Timers,
         confirmed: ConfirmedClaims,
         own_writes: OwnWrites,
+        agent_casts: AgentCasts,
     ) -> None:
         self._own_writes = own_writes
-        self._identity = identity
+        self._agent_casts = agent_casts
         self._settings = settings
         self._table = table
         self._timers = timers
         self._confirmed = confirmed
         self._open: dict[str, OpenClaim] = {}
-        self._in_flight: dict[str, int] = {}  # node -> claims without a verdict
         #: consumer and node -> its open claims
         self._there: dict[tuple[str, str], list[OpenClaim]] = {}
-        #: the nodes to which no more claim may be cast
-        self.crowded: frozenset[str] = frozenset()
-        # the last claims that have ended
-        self._released: FIFOCache[str, Intent] = FIFOCache(settings.released_max)
+        # the last claims that have ended: with an answer, and those whose write was never answered
         self._answered: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
         #: consumer and node -> when Nova knows of the last answer with them
         self._nova_knows_s: FIFOCache[tuple[str, str], float] = FIFOCache(settings.released_max)
         self._given_up: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
-        self._late: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
-        self.limit = VerdictLimit(settings.verdict_timeout_s)
         self.begun = 0
         self.endings: Counter[str] = Counter()
         self.counters: Counter[str] = Counter()
@@ -237,27 +197,26 @@ class Claims:
 
         ``limit_s``: another host is tried if the agent does not answer within this time.
         """
+        claim = self._new(step, owner, intent)
+        self._add(claim)
+        self._assume(claim)
+        if intent.by_agent:
+            self._agent_casts.claim(step, claim, limit_s)
+        else:
+            self._write(step, claim)
+        return claim
+
+    def _new(self, step: Step, owner: tuple[int, int], intent: Intent) -> OpenClaim:
         self.begun += 1
-        claim_id = f"{self._prefix}-{self.begun}"
         state = ClaimState.CLAIMING if intent.by_agent else ClaimState.WRITING
-        claim = OpenClaim(claim_id, owner, intent, state, step.now)
+        claim = OpenClaim(f"{self._prefix}-{self.begun}", owner, intent, state, step.now)
         claim.seen = max(self._table.version(intent.node), Version(intent.epoch, 0))
+        if intent.by_agent:
+            claim.written_by_s = step.now + self._settings.written_within_s
         for earlier in self._there.get(claim.place, ()):
             earlier.others.append(claim)
             claim.others += [earlier] if earlier.is_wanted else []
         claim.nova_knows_s = self._nova_knows_s.get(claim.place, claim.nova_knows_s)
-        self._add(claim)
-        self._assume(claim)
-        if intent.by_agent:
-            self._count_in_flight(intent.node, 1)
-            claim.verdict_s = step.now + self._settings.verdict_timeout_s
-            self._timers.set(("verdict", claim_id), claim.verdict_s)
-            if limit_s < self._settings.verdict_timeout_s:
-                claim.late_s = step.now + limit_s
-                self._timers.set(("late", claim_id), claim.late_s)
-            self._cast(step, claim)
-        else:
-            self._write(step, claim)
         return claim
 
     def _add(self, claim: OpenClaim) -> None:
@@ -290,36 +249,10 @@ class Claims:
             "" if intent.group is None else intent.group.uuid,
         )
 
-    def _cast(self, step: Step, claim: OpenClaim) -> None:
-        intent = claim.intent
-        timeout_s = self._settings.verdict_timeout_s
-        message = Claim(
-            claim_id=claim.claim_id,
-            node=intent.node,
-            scheduler=self._identity.address(intent.cell),
-            consumer=intent.consumer,
-            allocations=intent.allocations,
-            usage=intent.usage,
-            topology=intent.topology,
-            seen_epoch=claim.seen.epoch,
-            seen_sequence=claim.seen.sequence,
-            deadline_ms=int(timeout_s * 1000),
-            group=intent.group,
-        )
-        address, service_host = agent_address(intent.host), intent.service_host
-        step.emit(Send(intent.cell, address, message, service_host, cause=intent.request_id))
-        repeat_s = self._settings.claim_repeat_s
-        if 0 < repeat_s < claim.began_s + timeout_s - step.now:
-            self._timers.set(("repeat", claim.claim_id), step.now + repeat_s)
-
-    def on_repeat_timer(self, step: Step, claim_id: str) -> None:
-        """Cast the claim again, because the claim or its verdict may be lost."""
-        self._cast(step, self._open[claim_id])
-
     def _write(self, step: Step, claim: OpenClaim) -> None:
         intent = claim.intent
         claim.state, claim.writing_s = ClaimState.WRITING, step.now
-        deadline_s = min(intent.deadline_s, step.now + self._settings.write_timeout_s, self._written_by_s(claim))
+        deadline_s = min(intent.deadline_s, step.now + self._settings.write_timeout_s, claim.written_by_s)
         self._timers.set(("write", claim.claim_id), deadline_s + WRITE_GRACE_S)
         left = self._own_writes.left(intent.consumer) if intent.policy is ConsumerPolicy.MERGE else None
         self._own_writes.begin(intent.consumer)
@@ -344,10 +277,6 @@ class Claims:
             )
         )
 
-    def _written_by_s(self, claim: OpenClaim) -> float:
-        """The last moment for the write.  Later, the agent may have ended the claim and accepted another one."""
-        return claim.began_s + self._settings.written_within_s if claim.intent.by_agent else float("inf")
-
     def _is_judged(self, intent: Intent) -> bool:
         """Whether the agent judges all of the claim: only Placement can judge shared storage."""
         return intent.by_agent and self._table.owns(intent.node, intent.allocations)
@@ -364,14 +293,13 @@ class Claims:
             self.counters["verdicts_of_others"] += 1
             return
         if claim is None or claim.state != ClaimState.CLAIMING:
-            self._release_again(step, verdict)
+            self._agent_casts.late_verdict(step, verdict)
             return
         step.trigger = claim.cause
-        self._landed(step, claim)
-        self.limit.answered(verdict.node, step.now - claim.began_s)
+        self._agent_casts.answered(step, claim)
         claim.reason, claim.judged_s, claim.judged_epoch = _reason_of(verdict), step.now, verdict.epoch
-        if verdict.accepted and step.now >= self._written_by_s(claim):
-            self._release(step, claim)
+        if verdict.accepted and step.now >= claim.written_by_s:
+            self._agent_casts.release(step, claim)
             self._forget(step, claim, ClaimState.TIMED_OUT)
         elif verdict.accepted:
             claim.accepted, claim.reflected = True, Version(verdict.epoch, verdict.reflected_sequence)
@@ -380,68 +308,16 @@ class Claims:
         else:
             self._forget(step, claim, ClaimState.REFUSED)
 
-    def _release_again(self, step: Step, verdict: Verdict) -> None:
-        intent = self._released.get(verdict.claim_id)
-        if intent is None or intent.node != verdict.node:
-            return
-        late = self._late.pop(verdict.claim_id, None)
-        if late is not None:
-            self._timers.cancel(("verdict", late.claim_id))
-            self.limit.answered(verdict.node, step.now - late.began_s)
-        step.report(LateVerdict(verdict.node, came=True))
-        if verdict.accepted:
-            self._cast_release(step, verdict.claim_id, intent)
-
-    def on_late_timer(self, step: Step, claim_id: str) -> None:
-        """Report that the agent of a claim is late."""
-        claim = self._open[claim_id]
-        again_s = self._again_s(step, claim, claim.late_s)
-        if again_s is not None:
-            claim.late_s = again_s
-            self._timers.set(("late", claim_id), again_s)
-        else:
-            step.trigger = claim.cause
-            step.report(AgentLate(claim))
-
-    def _again_s(self, step: Step, claim: OpenClaim, due_s: float) -> float | None:
-        """When a timer for a verdict that was due at ``due_s`` rings again; None if the agent was waited for.
-
-        A timer that rings late shows that this process stood still, and the verdict may wait to be handled.
-        """
-        stood_still_s = step.now - due_s
-        again_s = min(step.now + min(stood_still_s, self._settings.verdict_timeout_s), self._written_by_s(claim))
-        return again_s if stood_still_s > STOOD_STILL_S and again_s > step.now else None
-
-    def wait_for(self, claim: OpenClaim, until_s: float) -> None:
-        """Wait for a late agent: it is reported again if it does not answer by then."""
-        claim.late_s = until_s
-        self._timers.set(("late", claim.claim_id), until_s)
-
-    def report_late(self, step: Step, claim: OpenClaim) -> None:
-        """Report an agent once more that was late while its request could claim no other host."""
-        if claim.state == ClaimState.CLAIMING and claim.late_s <= step.now:
-            self.wait_for(claim, step.now)
-
     def leave(self, step: Step, claim: OpenClaim) -> None:
         """End a claim whose agent is late, because another host is tried; its verdict is still listened for."""
         self._give_up(step, claim, ClaimState.LATE)
-        self._timers.set(("verdict", claim.claim_id), claim.verdict_s)
-        self._late[claim.claim_id] = claim
+        self._agent_casts.listen_for(claim)
 
     def on_verdict_timer(self, step: Step, claim_id: str) -> None:
-        """End a claim whose verdict did not come in time; of a late one, report that it will not come."""
-        claim = self._open.get(claim_id) or self._late.get(claim_id)
-        if claim is None:
-            return
-        again_s = self._again_s(step, claim, claim.verdict_s)
-        if again_s is not None:
-            claim.verdict_s = again_s
-            self._timers.set(("verdict", claim_id), again_s)
-        elif claim_id in self._open:
+        """End a claim whose verdict did not come in time."""
+        claim = self._agent_casts.unanswered(step, claim_id)
+        if claim is not None:
             self._give_up(step, claim, ClaimState.TIMED_OUT)
-        else:
-            del self._late[claim_id]
-            step.report(LateVerdict(claim.intent.node, came=False, began_s=claim.began_s))
 
     def undelivered(self, step: Step, claim_id: str) -> None:
         """End a claim whose cast the broker has returned, because no agent is connected.
@@ -454,28 +330,9 @@ class Claims:
 
     def _give_up(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
         step.trigger = claim.cause
-        self._landed(step, claim)
-        self._release(step, claim)
+        self._agent_casts.not_awaited(step, claim)
+        self._agent_casts.release(step, claim)
         self._forget(step, claim, ending)
-
-    def _landed(self, step: Step, claim: OpenClaim) -> None:
-        self._timers.cancel(("verdict", claim.claim_id))
-        self._timers.cancel(("repeat", claim.claim_id))
-        self._timers.cancel(("late", claim.claim_id))
-        node = claim.intent.node
-        if node in self.crowded:
-            step.report_last(NodeHasRoom())
-        self._count_in_flight(node, -1)
-
-    def _count_in_flight(self, node: str, more: int) -> None:
-        count = self._in_flight.get(node, 0) + more
-        self._in_flight[node] = count
-        if not count:
-            del self._in_flight[node]
-        if count >= self._settings.claims_per_node_max:
-            self.crowded |= {node}
-        elif node in self.crowded:
-            self.crowded -= {node}
 
     # -- writes
 
@@ -584,8 +441,8 @@ class Claims:
         """End a claim that its request does not need any more; the fact ``ClaimEnded`` follows, now or later."""
         claim.wanted, claim.reason = False, why or claim.reason
         if claim.state == ClaimState.CLAIMING:
-            self._landed(step, claim)
-            self._release(step, claim)
+            self._agent_casts.not_awaited(step, claim)
+            self._agent_casts.release(step, claim)
             self._forget(step, claim, ClaimState.RELEASED)
         elif claim.state == ClaimState.WRITTEN:
             self._take_back(step, claim)
@@ -655,7 +512,7 @@ class Claims:
     def _release_or_hold(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
         """End a claim of which nothing is written; its resources wait for a write that may still be carried out."""
         if step.now >= claim.arrives_until_s:
-            self._release(step, claim)
+            self._agent_casts.release(step, claim)
             self._forget(step, claim, ending)
             return
         claim.state = ClaimState.DELETING
@@ -679,7 +536,7 @@ class Claims:
             self._delete(step, claim)
         elif other.state == ClaimState.CONFIRMED and step.now >= claim.arrives_until_s:
             other.take_over(claim)
-            self._release(step, claim)
+            self._agent_casts.release(step, claim)
             self._forget(step, claim, ClaimState.DELETED)
         else:
             claim.state = ClaimState.DELETING
@@ -687,21 +544,6 @@ class Claims:
             self._timers.set(("delete", claim.claim_id), max(at_s, claim.arrives_until_s))
 
     # -- endings
-
-    def _release(self, step: Step, claim: OpenClaim) -> None:
-        if not (claim.intent.by_agent or self._agent_speaks_for(claim.intent.node)):
-            return
-        self._released[claim.claim_id] = claim.intent
-        self._cast_release(step, claim.claim_id, claim.intent)
-
-    def _agent_speaks_for(self, node: str) -> bool:
-        """Whether an agent reports now.  It may have started after the write, and count what it saw in Placement."""
-        return node in self._table and self._table.freshness(node) is not Freshness.PROVISIONAL
-
-    def _cast_release(self, step: Step, claim_id: str, intent: Intent) -> None:
-        sender = self._identity.address(intent.cell)
-        message = Release(claim_id, intent.node, sender, intent.consumer)
-        step.emit(Send(intent.cell, agent_address(intent.host), message, cause=intent.request_id))
 
     def _forget(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
         self._remove(claim)

@@ -65,7 +65,7 @@ class HostJudge(Protocol):
 
 
 class ClaimsInFlight(Protocol):
-    """``claims.Claims``, or nothing in flight (``trial.py``)."""
+    """``agent_casts.AgentCasts``, or nothing in flight (``trial.py``)."""
 
     @property
     def crowded(self) -> frozenset[str]:

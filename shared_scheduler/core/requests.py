@@ -88,6 +88,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, nextafter
 
+from shared_scheduler.core.agent_casts import AgentCasts
 from shared_scheduler.core.alternates import Alternates
 from shared_scheduler.core.claim_state import ClaimState, Intent, OpenClaim
 from shared_scheduler.core.claims import Claims
@@ -173,6 +174,7 @@ class Requests:
         timers: Timers,
         planner: Planner,
         claims: Claims,
+        agent_casts: AgentCasts,
         nodes: Nodes,
         quarantine: Quarantine,
         recheck: Recheck,
@@ -183,6 +185,7 @@ class Requests:
         self._timers = timers
         self._planner = planner
         self._claims = claims
+        self._agent_casts = agent_casts
         self._nodes = nodes
         self._quarantine = quarantine
         self._recheck = recheck
@@ -389,7 +392,7 @@ class Requests:
         instance.state, instance.choice = InstanceState.CLAIMING, plan.choice
         self._group_check.chosen(state, instance)
         intent = self._intent(state, instance, plan)
-        limit_s = inf if instance.patient else self._claims.limit.after(len(instance.late))
+        limit_s = inf if instance.patient else self._agent_casts.limit.after(len(instance.late))
         instance.claim = self._claims.begin(step, (state.key, instance.index), intent, limit_s)
 
     def _intent(self, state: RequestState, instance: InstancePlacement, plan: Selected) -> Intent:
@@ -521,7 +524,7 @@ class Requests:
             other = OtherHost.OF_OTHER_MEMBERS
         if other is OtherHost.OF_OTHER_MEMBERS and step.now < until_s:
             self._quarantine.agent_late(step, claim.intent.node)
-            self._claims.wait_for(claim, until_s)
+            self._agent_casts.wait_for(claim, until_s)
         elif other is not OtherHost.NONE:
             instance.waited = other is OtherHost.OF_OTHER_MEMBERS
             self._claims.leave(step, claim)
@@ -639,7 +642,7 @@ class Requests:
             if not state.request.root_only:
                 instance.attempts = 0
         for claim in state.claims():
-            self._claims.report_late(step, claim)
+            self._agent_casts.report_late(step, claim)
 
     def rechecked(self, step: Step, key: int, corrected: bool) -> None:
         """Continue a request after its recheck; ``corrected``: rows may have changed."""

@@ -22,6 +22,7 @@ planner.py           selects a host for one instance: decider and judge
 alternates.py        searches hosts that the conductor tries if a build fails
 claims.py            the life of a claim
 claim_state.py       the state of a claim
+agent_casts.py       what is cast to the agents about claims, and the wait for their verdicts
 confirmed_claims.py  reads confirmed claims again that their nodes do not report
 own_writes.py        compares what is reported with what this scheduler wrote last
 change_kinds.py      the kinds of changes that others have made
@@ -50,9 +51,10 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from shared_scheduler.core import events as ev
+from shared_scheduler.core.agent_casts import AgentCasts, AgentLate, LateVerdict, NodeHasRoom
 from shared_scheduler.core.awaited_builds import TIMER, AwaitedBuilds
 from shared_scheduler.core.builds import Builds
-from shared_scheduler.core.claims import AgentLate, ClaimEnded, Claims, ClaimWritten, LateVerdict, NodeHasRoom
+from shared_scheduler.core.claims import ClaimEnded, Claims, ClaimWritten
 from shared_scheduler.core.confirmed_claims import ConfirmedClaims
 from shared_scheduler.core.effects import Effect
 from shared_scheduler.core.group_check import GroupCheck
@@ -131,22 +133,25 @@ class SchedulerCore:
         self.quarantine = Quarantine(settings, self.timers, self.nodes, self.corrections)
         self.ordered_resyncs = OrderedResyncs(table, self.nodes, self.corrections, self.quarantine)
         self.confirmed_claims = ConfirmedClaims(settings, table, self.timers)
-        self.claims = Claims(identity, settings, table, self.timers, self.confirmed_claims, self.own_writes)
+        self.agent_casts = AgentCasts(identity, settings, table, self.timers)
+        self.claims = Claims(
+            identity, settings, table, self.timers, self.confirmed_claims, self.own_writes, self.agent_casts
+        )  # fmt: skip
         self.recheck = Recheck(settings, self.timers, self.corrections, table.__len__)
         self.planner = Planner(
-            table, decider, judge, self.claims, self.quarantine,
+            table, decider, judge, self.agent_casts, self.quarantine,
             settings.last_words_max, settings.judged_per_step_max,
         )  # fmt: skip
         self.requests = Requests(
-            settings, self.timers, self.planner, self.claims, self.nodes, self.quarantine, self.recheck,
-            GroupCheck(table, rng), SpreadCheck(table, decider, rng),
+            settings, self.timers, self.planner, self.claims, self.agent_casts, self.nodes, self.quarantine,
+            self.recheck, GroupCheck(table, rng), SpreadCheck(table, decider, rng),
         )  # fmt: skip
         self._services_of: dict[str, dict[str, ServiceFacts]] = {}  # cell -> host -> its service there
         self._timer_handlers: dict[str, Callable[[Step, str], None]] = {
             "verdict": self.claims.on_verdict_timer,
-            "late": self.claims.on_late_timer,
+            "late": self.agent_casts.on_late_timer,
             "write": self.claims.on_write_timer,
-            "repeat": self.claims.on_repeat_timer,
+            "repeat": self.agent_casts.on_repeat_timer,
             "delete": self.claims.on_delete_timer,
             "deleting": self.claims.on_delete_timer,
             "unreported": self.confirmed_claims.on_timer,

@@ -102,7 +102,7 @@ class SoftChoices:
     def _is_passed_over(scheduler: SimScheduler, node: str) -> bool:
         core = scheduler.core
         given_up = core.quarantine.nodes - core.quarantine.only_late
-        return node in given_up or node in core.claims.crowded
+        return node in given_up or node in core.agent_casts.crowded
 
     def assumed(self, scheduler: SimScheduler, node: str, claim_id: str, consumer: str) -> None:
         """A scheduler claims a node for an instance, or counts a claim again that had ended."""

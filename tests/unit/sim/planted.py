@@ -22,6 +22,7 @@ from compute_agent.events import TreeChanged
 from compute_agent.group_ledger import GroupLedger
 from compute_agent.pending_deallocations import PendingDeallocations
 from shared_scheduler.core import claims, planner, requests
+from shared_scheduler.core.agent_casts import AgentCasts
 from shared_scheduler.core.allocation_merge import Merged
 from shared_scheduler.core.alternates import Alternates
 from shared_scheduler.core.claim_state import DATABASES, ClaimState, Intent, OpenClaim
@@ -236,12 +237,12 @@ def answer_before_the_write(patch: pytest.MonkeyPatch) -> None:
 def forget_what_it_was_decided_on(patch: pytest.MonkeyPatch) -> None:
     """A claim tells its agent no epoch, so that a copy of it may begin again in the agent's next life."""
 
-    def cast(self: Claims, step: Any, claim: Any) -> None:
+    def cast(self: AgentCasts, step: Any, claim: Any) -> None:
         claim.seen = DATABASES
         real(self, step, claim)
 
-    real = Claims._cast
-    patch.setattr(Claims, "_cast", cast)
+    real = AgentCasts._cast
+    patch.setattr(AgentCasts, "_cast", cast)
 
 
 @bug("no_orphans", "nothing_left_behind")
@@ -249,7 +250,7 @@ def leave_behind_what_was_written(patch: pytest.MonkeyPatch) -> None:
     """What a failed request wrote is not deleted."""
 
     def delete(self: Claims, step: Any, claim: Any) -> None:
-        self._release(step, claim)
+        self._agent_casts.release(step, claim)
         self._forget(step, claim, ClaimState.DELETED)
 
     patch.setattr(Claims, "_delete", delete)

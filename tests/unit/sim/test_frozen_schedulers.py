@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from shared_scheduler.core import claims
+from shared_scheduler.core import agent_casts
 from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten
 from shared_scheduler.protocol.messages import Allocations
@@ -42,7 +42,7 @@ def test_no_verdict_counts_as_missed_because_its_scheduler_was_frozen() -> None:
 
 
 def test_a_scheduler_that_does_not_notice_that_it_stood_still_misses_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "STOOD_STILL_S", float("inf"))
+    monkeypatch.setattr(agent_casts, "STOOD_STILL_S", float("inf"))
     assert missed_while_frozen() > 0
 
 

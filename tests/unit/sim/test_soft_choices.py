@@ -24,7 +24,7 @@ def world() -> World:
     made = World(1, Sizes(nodes=3, schedulers=1), Workload(rate_per_s=0.001), NetworkFaults(), SchedulerSettings())
     made.run(1.0)
     for node in made.nodes.values():
-        made.schedulers[0].core.claims.limit.answered(node.node, 0.005)
+        made.schedulers[0].core.agent_casts.limit.answered(node.node, 0.005)
         made.network.cut(node.address, sending=False)
     return made
 
