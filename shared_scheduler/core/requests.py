@@ -129,7 +129,7 @@ from shared_scheduler.core.request_state import (
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.step import Fact, Step, Timers
-from shared_scheduler.core.write_pace import DOUBT_S
+from shared_scheduler.core.time_left import TimeLeft
 from shared_scheduler.decision.pipeline import OncePerRequestFilters
 from shared_scheduler.protocol.limits import TOPOLOGY_MAX_CHARS
 from shared_scheduler.protocol.messages import Reason, RefusalCode
@@ -192,6 +192,7 @@ class Requests:
         self._group_check = group_check
         self._spread_check = spread_check
         self._alternates = Alternates(settings, timers, planner)
+        self._time_left = TimeLeft(settings, claims.forecast)
         self._under_way: dict[int, RequestState] = {}
         #: requests that wait for the end of a claim, in the order in which they are decided again
         self._crowded: dict[int, RequestState] = {}
@@ -218,7 +219,7 @@ class Requests:
         state = RequestState.begin(self._count, event.request, step.now, deadline_s)
         refused = self._refuse(state)
         if refused is None and state.claims_hosts:
-            refused = self._has_no_time(state, step.now)
+            refused = self._time_left.why_too_short(state, step.now)
         if refused is not None:
             self._emit_fail(step, state, *refused)
         elif not state.claims_hosts:
@@ -240,28 +241,8 @@ class Requests:
             return FailureCode.BAD_REQUEST, "the request names no instance"
         return self._planner.read_texts(state)
 
-    def _has_no_time(self, state: RequestState, now: float) -> tuple[FailureCode, str] | None:
-        """Whether its time is over, or too short for Placement to write all instances before its claims have to be
-        released."""
-        if now >= state.deadline_s:
-            return FailureCode.TIMED_OUT, "its time was over before it could be decided"
-        count, left_s = len(state.instances), self._left_s(state, now)
-        needed_s = 0.0 if state.request.dry_run else self._claims.forecast.needed_s(count, now)
-        if needed_s <= left_s:
-            return None
-        text = f"Placement needs about {needed_s:.0f} s to write {count} servers, and {left_s:.0f} s are left"
-        return FailureCode.NO_TIME, text
-
-    def _left_s(self, state: RequestState, now: float) -> float:
-        """Seconds until the claims of the request have to be released."""
-        return state.deadline_s - self._cleanup_s(state) - now
-
-    def _cleanup_s(self, state: RequestState) -> float:
-        """A request with little time cleans up in the second half of it."""
-        return min(self._settings.cleanup_s, (state.deadline_s - state.arrived_s) / 2)
-
     def _set_timer(self, step: Step, state: RequestState) -> None:
-        early_s = 0.0 if state.phase == RequestPhase.FAILING else self._cleanup_s(state)
+        early_s = 0.0 if state.phase == RequestPhase.FAILING else self._time_left.cleanup_s(state)
         at_s = max(step.now, state.deadline_s - early_s)
         self._timers.set(("request", str(state.key)), at_s)
 
@@ -485,32 +466,11 @@ class Requests:
         instance.state, instance.not_tried = InstanceState.WRITTEN, None
         state.journal.claim_went(claim, WRITTEN)
         self._quarantine.claim_went_well(claim.intent.node)
-        if state.phase == RequestPhase.PLACING and (failure := self._cannot_end(state, step.now)) is not None:
+        is_placing = state.phase == RequestPhase.PLACING
+        if is_placing and (failure := self._time_left.why_it_cannot_end(state, step.now)) is not None:
             self._fail(step, state, *failure)
         else:
             self._advance(step, state)
-
-    def _cannot_end(self, state: RequestState, now: float) -> tuple[FailureCode, str] | None:
-        """Whether the answers to its writes have shown that Placement cannot write the rest in time: neither at the
-        pace of the last writes, nor at that which the request has had so far."""
-        written = state.count_in(InstanceState.WRITTEN)
-        left, left_s = len(state.instances) - written, self._left_s(state, now)
-        as_before_s = left * (now - state.arrived_s) / written
-        needed_s = min(self._claims.forecast.needed_s(left, now), as_before_s)
-        if needed_s <= left_s:
-            state.doubted_s = None
-            return None
-        state.doubted_s = now if state.doubted_s is None else state.doubted_s
-        if now < state.doubted_s + DOUBT_S and not self._must_be_taken_back(state, written, now):
-            return None
-        text = f"Placement needs about {needed_s:.0f} s to write {left} more servers, and {left_s:.0f} s are left"
-        return FailureCode.NO_TIME, f"{text}; {written} were written"
-
-    def _must_be_taken_back(self, state: RequestState, written: int, now: float) -> bool:
-        """Whether what is written can be taken back in time now, and not any more after a wait."""
-        claimed = state.count_in(InstanceState.CLAIMING)
-        spare_s = self._left_s(state, now) - self._claims.forecast.taken_back_s(written, claimed, now)
-        return 0.0 <= spare_s < DOUBT_S
 
     def agent_late(self, step: Step, claim: OpenClaim) -> None:
         """Claim another host for an instance whose agent is late; without another host, wait for the agent.
@@ -561,7 +521,7 @@ class Requests:
         if not is_not_tried(claim, ending):
             return False
         again_s = step.now + self._settings.crowded_wait_s
-        has_time = self._left_s(state, again_s) > 0.0
+        has_time = self._time_left.left_s(state, again_s) > 0.0
         has_attempts = instance.attempts < self._settings.attempts_max
         is_crowded = len(self._under_way) > self._settings.requests_max * PATIENT_PART
         if state.phase != RequestPhase.PLACING or is_crowded or not (has_time and has_attempts):

@@ -18,6 +18,7 @@ unlisted_nodes.py    bounds the nodes that only messages name
 quarantine.py        selects nodes last that refuse claims repeatedly
 requests.py          the life of a request
 request_state.py     the state of a request, and the data for its record
+time_left.py         tells whether a request can end in time
 planner.py           selects a host for one instance: decider and judge
 alternates.py        searches hosts that the conductor tries if a build fails
 claims.py            the life of a claim

@@ -14,13 +14,7 @@ almost until its deadline, so it is late, so it has to be deleted, and the delet
 * A write that cannot end before its deadline is not sent.  It needs no delete either.
 * Deletes have a writer of their own, and others only take one while no write can be sent.
 
-A request for many servers that cannot be written before its deadline fails when it arrives (``BurstForecast``),
-because it would only take the time of other requests, and of the deletes that follow.  If no pace is known then, few
-of its servers are claimed until its own first writes show one.  It fails when all answers of ``DOUBT_S`` have said
-that it cannot end.  A single answer says little: the first calls of a Placement that has just started take seconds,
-and the pace still contains calls of before.  The wait is left out if what is written could not be taken back in time
-after it.  All this holds also if Placement becomes slow while a request is written; then, however, it fails only if it
-cannot end at the pace that it has had since it arrived either, because Placement may be slow for some seconds only.
+A request for many servers that cannot be written before its deadline fails (``time_left.py``).
 
 A call with a few consumers does not show what a full batch takes, only that it takes at least as long as this call.
 The forecast assumes that, so a request that arrives is not refused if Placement could write it in time.  The later
