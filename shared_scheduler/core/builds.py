@@ -49,8 +49,7 @@ class Builds:
 
     def ended(self, step: Step, cell: str, result: BuildResult) -> None:
         """Handle the end of a build on a known node."""
-        slot = self._table.slot_of(result.node)
-        row = None if slot is None else self._table.row(slot)
+        row = self._table.row_of(result.node)
         if row is None:
             return
         if result.epoch < row.epoch:

@@ -42,7 +42,7 @@ def held_room(table: HostTable, claim: OpenClaim, outcome: str) -> Mapping[str, 
 
     Takes about half a microsecond for each consumer of the node, so it is called for refusals only.
     """
-    row = _row(table, claim.intent.node)
+    row = table.row_of(claim.intent.node)
     if row is None or outcome not in OF_ROOM or _violates_a_unit(claim):
         return NOBODY
     return _of_row(row, *_short_of(claim))
@@ -54,13 +54,8 @@ def held_room_of_rejected(table: HostTable, hosts: Iterable[ExplainedHost]) -> d
     A host of which nothing is used is too small, whoever holds the rest.
     """
     full = (host for host in hosts if host.code.startswith(NO_ROOM) and CAPACITY in host.detail and host.detail[USED])
-    rows = ((host, _row(table, host.node)) for host in islice(full, REJECTED_HOSTS_MAX))
+    rows = ((host, table.row_of(host.node)) for host in islice(full, REJECTED_HOSTS_MAX))
     return {host.node: _of_row(row, host.node, [host.code.removeprefix(NO_ROOM)]) for host, row in rows if row}
-
-
-def _row(table: HostTable, node: str) -> Row | None:
-    slot = table.slot_of(node)
-    return None if slot is None else table.row(slot)
 
 
 def _of_row(row: Row, provider: str, classes: Sequence[str]) -> Mapping[str, Leaf]:

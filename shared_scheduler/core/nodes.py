@@ -299,8 +299,7 @@ class Nodes:
             self.second_agents.heard(known.node, known.host, epoch, now)
 
     def _leaves(self, known: Node) -> Mapping[str, Leaf]:
-        slot = self._table.slot_of(known.node)
-        row = None if slot is None else self._table.row(slot)
+        row = self._table.row_of(known.node)
         return {} if row is None else row.leaves
 
     def _unusable(self, step: Step, known: Node) -> None:

@@ -105,8 +105,7 @@ class OrderedResyncs:
 
     def position_of(self, node: str) -> tuple[int, int]:
         """Epoch and sequence of the row of a node; 0 and 0 if it has none, or no agent."""
-        slot = self._table.slot_of(node)
-        row = None if slot is None else self._table.row(slot)
+        row = self._table.row_of(node)
         return (0, 0) if row is None else (row.epoch, row.sequence)
 
     def row_read(self, step: Step, node: str) -> None:

@@ -205,7 +205,7 @@ class OwnWrites:
         left = self._left.get(consumer)
         if left is None or consumer in self._writing or left.node != (node or left.node):
             return
-        row = self._row(left.node)
+        row = self._table.row_of(left.node)
         if row is None or not _is_newer(row, left, read_at_s):
             return
         if row.epoch and left.by_databases:
@@ -250,7 +250,7 @@ class OwnWrites:
         if not self._buckets.take(left.node, step.now):
             self.counters["foreign_changes_left_out"] += 1
             return
-        row = self._row(left.node)
+        row = self._table.row_of(left.node)
         before, elsewhere = left.allocations, self._elsewhere(left) if after else {}
         here = {name: amounts for name, amounts in before.items() if name not in elsewhere}
         host = "" if row is None else row.host
@@ -261,15 +261,11 @@ class OwnWrites:
 
     def _elsewhere(self, left: _Left) -> dict[str, dict[str, int]]:
         """The part that no report of its node shows."""
-        row = self._row(left.node)
+        row = self._table.row_of(left.node)
         own = {left.node} if row is None else {left.node, *row.providers}
         return {name: amounts for name, amounts in left.allocations.items() if name not in own}
 
     # -- inside
-
-    def _row(self, node: str) -> Row | None:
-        slot = self._table.slot_of(node)
-        return None if slot is None else self._table.row(slot)
 
     def _store(self, node: str, allocations: Allocations) -> StoredConsumer:
         key = compact(node, Consumer(allocations))

@@ -131,8 +131,7 @@ def releases(engine: Engine) -> dict[str, dict[str, int]]:
 
 
 def _agent_release(core: SchedulerCore, node: str) -> dict[str, Any]:
-    slot = core.table.slot_of(node)
-    row = None if slot is None else core.table.row(slot)
+    row = core.table.row_of(node)
     told = None if row is None else row.leaves.get(AGENT_RELEASE)
     return {"spoken_for": core.nodes.agent_speaks_for(node), "release": told}
 

@@ -94,8 +94,7 @@ class GroupChecks:
     @staticmethod
     def _may_all_go(table: HostTable, known: set[str], node: str, others: list[str]) -> bool:
         """Whether all members that a scheduler knows are claims on this node, which others may give up."""
-        slot = table.slot_of(node)
-        row = None if slot is None else table.row(slot)
+        row = table.row_of(node)
         return known == {node} and row is not None and not any(map(row.is_built, others))
 
     def _misses_a_move(self, scheduler: SimScheduler, others: list[str]) -> bool:

@@ -243,8 +243,7 @@ class SimScheduler:
         """As ``service/cell_channel.py`` for cells that use one message queue: that of the row."""
         if len(self.cells) == 1 or (isinstance(message, Hello) and message.role is Role.SCHEDULER):
             return self.cells
-        slot = self.core.table.slot_of(message.node)
-        row = None if slot is None else self.core.table.row(slot)
+        row = self.core.table.row_of(message.node)
         return () if row is None else (row.cell,)
 
     def feed(self, event: ev.Event) -> None:

@@ -266,6 +266,10 @@ class HostTable:
         """The row in a slot; None if the slot is free.  Do not change it."""
         return self._rows[slot] if slot < len(self._rows) else None
 
+    def row_of(self, node: str) -> Row | None:
+        """The row of a node; None if the node is unknown.  Do not change it."""
+        return self._of_node.get(node)
+
     def _row_at(self, slot: int) -> Row:
         row = self._rows[slot]
         assert row is not None, f"slot {slot} has no host"
