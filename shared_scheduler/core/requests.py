@@ -111,7 +111,6 @@ from shared_scheduler.core.planner import (
     CandidatesWanted,
     Crowded,
     OtherHost,
-    Pause,
     Planner,
     Refusal,
     Selected,
@@ -287,25 +286,27 @@ class Requests:
             return
         self._planner.include_better(state, instance)
         plan = self._planner.plan(state, instance)
-        if isinstance(plan, Refusal) and (state.forget_soft_hosts() or state.forget_unsettled()):
-            return  # decide again, with more hosts
-        if isinstance(plan, Refusal) and instance.recall_late():
-            return
-        if isinstance(plan, Refusal) and not plan.bad_request and not state.request.dry_run:
-            if (left := self._leave_together(step, state, instance, plan)) is None:
-                return
-            plan = left
-        if isinstance(plan, Selected):
+        if isinstance(plan, Refusal):
+            self._none_passes(step, state, instance, plan)
+        elif isinstance(plan, Selected):
             self._claim(step, state, instance, plan)
         elif isinstance(plan, CandidatesWanted):
             self._ask(step, state, instance, plan)
         elif isinstance(plan, Crowded):
             self._crowded[state.key] = state
-            self._wait(step, state, instance, step.now + self._settings.crowded_wait_s)
-        elif isinstance(plan, Pause):
-            self._wait(step, state, instance, nextafter(step.now, inf))  # not in this step
+            self._wait(state, instance, step.now + self._settings.crowded_wait_s)
         else:
-            self._no_host(step, state, plan)
+            self._wait(state, instance, nextafter(step.now, inf))  # not in this step
+
+    def _none_passes(self, step: Step, state: RequestState, instance: InstancePlacement, refusal: Refusal) -> None:
+        """Include hosts that were left out, which are decided next, or leave the host of the other instances.  If there
+        is nothing of both, the instance has no host."""
+        if state.forget_soft_hosts() or state.forget_unsettled() or instance.recall_late():
+            return
+        if refusal.bad_request or state.request.dry_run:
+            self._no_host(step, state, refusal)
+        elif (left := self._leave_together(step, state, instance, refusal)) is not None:
+            self._no_host(step, state, left)
 
     def _no_attempts_left(self, step: Step, state: RequestState, instance: InstancePlacement) -> None:
         """End the tries of an instance.  Its last one may have failed for Placement's sake while the request was
@@ -339,7 +340,7 @@ class Requests:
             self._claims.cancel(step, claim, reason)
         return None
 
-    def _wait(self, step: Step, state: RequestState, instance: InstancePlacement, until_s: float) -> None:
+    def _wait(self, state: RequestState, instance: InstancePlacement, until_s: float) -> None:
         instance.state = InstanceState.WAITING
         self._timers.set(("again", str(state.key)), until_s)
 
@@ -528,7 +529,7 @@ class Requests:
             return False
         instance.told.clear()  # the other members may be elsewhere by then
         instance.forget_late()  # those that are silent still are selected last
-        self._wait(step, state, instance, again_s)
+        self._wait(state, instance, again_s)
         return True
 
     def _learn(self, step: Step, instance: InstancePlacement, claim: OpenClaim, ending: ClaimState) -> None:
@@ -696,7 +697,7 @@ class Requests:
         state.check.passed = state.check.spread_passed = False
         for instance in state.instances:
             instance.forget_late()  # the others may be there
-            self._wait(step, state, instance, step.now + state.check.pause_s)
+            self._wait(state, instance, step.now + state.check.pause_s)
 
     # -- endings
 
