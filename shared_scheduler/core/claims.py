@@ -344,6 +344,15 @@ class Claims:
             self._written_after_all(step, event)
             return
         self._timers.cancel(("write", claim.claim_id))
+        self._note_answer(step, claim, event)
+        if event.code == WriteCode.WRITTEN:
+            self._now_stands(step, claim)
+        elif event.code == WriteCode.UNREACHABLE:
+            self._take_back(step, claim)
+        else:
+            self._release_or_hold(step, claim, ClaimState.NOT_WRITTEN)
+
+    def _note_answer(self, step: Step, claim: OpenClaim, event: AllocationWritten) -> None:
         claim.write_code, claim.write_detail = event.code, event.detail
         claim.answered_s = step.now
         self._note_what_stands(claim, event)
@@ -352,12 +361,6 @@ class Claims:
             self.counters["conflicts"] += 1
         if event.may_arrive:
             claim.arrives_until_s = step.now + CARRIED_OUT_WITHIN_S
-        if event.code == WriteCode.WRITTEN:
-            self._now_stands(step, claim)
-        elif event.code == WriteCode.UNREACHABLE:
-            self._take_back(step, claim)
-        else:
-            self._release_or_hold(step, claim, ClaimState.NOT_WRITTEN)
 
     @staticmethod
     def _note_what_stands(claim: OpenClaim, event: AllocationWritten) -> None:
@@ -494,17 +497,20 @@ class Claims:
         self._timers.cancel(("delete", claim.claim_id))  # the pause after another one, if it was sent twice
         if event.gone and claim.outrun:
             self._delete_again(step, claim)
-            return
-        if event.gone:
+        elif event.gone:
             self._release_or_hold(step, claim, ClaimState.DELETED)
-            return
-        claim.write_detail = event.detail
-        if event.left_alone:
+        elif event.left_alone:
+            claim.write_detail = event.detail
             self._forget(step, claim, ClaimState.LEFT_ALONE)
-            return
+        else:
+            claim.write_detail = event.detail
+            self._delete_after_a_pause(step, claim, event.changed)
+
+    def _delete_after_a_pause(self, step: Step, claim: OpenClaim, is_changed: bool) -> None:
+        """The last delete was not carried out; ``is_changed``: because another writer has changed the allocations."""
         pauses = Backoff(self._settings.delete_pause_s, DELETE_PAUSE_MAX_S)
         self._timers.set(("delete", claim.claim_id), step.now + pauses.longest_s(claim.deletes - 1))
-        if event.changed:
+        if is_changed:
             self._report(step, claim, ClaimState.LEFT_ALONE)
         elif claim.deletes >= self._settings.delete_attempts_max:
             self._report(step, claim, ClaimState.ABANDONED)
