@@ -484,26 +484,39 @@ class Nodes:
 
     def read(self, step: Step, event: NodeRead) -> None:
         """Update a row from the databases and Placement, if no agent reports for the node."""
+        known = self._node_of(event, step.now)
+        if known is None:
+            return
+        self._list(step, known, event.host, event.read_at_s)
+        if self._replaces_row(known, event):
+            self._load_read(step, known, event)
+
+    def _node_of(self, event: NodeRead, now: float) -> Node | None:
+        """The node of a read, which may be new or have moved to another cell; None if the read does not count."""
         known = self._nodes.get(event.node)
         if known is not None and known.cell != event.cell:
             if counter := self._why_it_stays(known, event):
                 self.counters[counter] += 1
-                return
+                return None
             self._forget(event.node)  # it is in the other cell now, and starts anew
-        known = self._nodes.get(event.node) or self._add_listed(event, step.now)
+        known = self._nodes.get(event.node) or self._add_listed(event, now)
         if known is None:
             self.counters["rows_of_too_many_nodes"] += 1
-            return
-        self._list(step, known, event.host, event.read_at_s)
+        return known
+
+    def _replaces_row(self, known: Node, event: NodeRead) -> bool:
+        """Whether the row is replaced by a read, which is counted if not."""
         if self._freshness_of(known) != Freshness.PROVISIONAL:
             self.counters["reads_ignored"] += 1
-            return
-        if event.read_at_s < known.read_at_s or event.host != known.host:
+        elif event.read_at_s < known.read_at_s or event.host != known.host:
             self.counters["reads_overtaken"] += 1
-            return
-        if find_invalid_leaf(event.leaves, dict, self._pool):
+        elif find_invalid_leaf(event.leaves, dict, self._pool):
             self.counters["reads_unusable"] += 1
-            return
+        else:
+            return True
+        return False
+
+    def _load_read(self, step: Step, known: Node, event: NodeRead) -> None:
         known.read_at_s = event.read_at_s
         self._table.upsert(event.node, event.cell, event.host, event.nodename)
         self._table.load(event.node, event.leaves, consumers_of(event, self._table))
