@@ -59,7 +59,7 @@ anti-affinity     an instance was placed without an agent that counts groups   m
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 from shared_scheduler.core.effects import AskGroup, Choice
@@ -124,7 +124,7 @@ class Misplaced:
 
     members: frozenset[str]
     hosts: frozenset[str] = frozenset()
-    full: frozenset[str] = field(default=frozenset())
+    full: frozenset[str] = frozenset()
 
 
 class GroupCheck:

@@ -108,7 +108,7 @@ class OrderedResyncs:
         row = self._table.row_of(node)
         return (0, 0) if row is None else (row.epoch, row.sequence)
 
-    def row_read(self, step: Step, node: str) -> None:
+    def row_read(self, node: str) -> None:
         """A whole row has arrived: if it was ordered, the order and the quarantine of the node end."""
         found = self._by_node.get(node)
         if found is None or found.state is not ResyncState.WAITING or not self._is_answer(node, found):

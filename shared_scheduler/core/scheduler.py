@@ -148,7 +148,11 @@ class SchedulerCore:
             self.recheck, GroupCheck(table, rng), SpreadCheck(table, decider, rng),
         )  # fmt: skip
         self._services_of: dict[str, dict[str, ServiceFacts]] = {}  # cell -> host -> its service there
-        self._timer_handlers: dict[str, Callable[[Step, str], None]] = {
+        self._timer_handlers = self._handlers_of_timers()
+
+    def _handlers_of_timers(self) -> dict[str, Callable[[Step, str], None]]:
+        """What is called with the owner of a timer when it rings, by the kind of the timer."""
+        return {
             "verdict": self.claims.on_verdict_timer,
             "late": self.agent_casts.on_late_timer,
             "write": self.claims.on_write_timer,
@@ -420,7 +424,7 @@ class SchedulerCore:
                     self.corrections.silent(step, node, why)
                 case RowRead(node, read_at_s):
                     self.recheck.row_read(step, node, read_at_s)
-                    self.ordered_resyncs.row_read(step, node)
+                    self.ordered_resyncs.row_read(node)
                 case Rechecked(keys, corrected):
                     for key in keys:
                         self.requests.rechecked(step, key, corrected)
