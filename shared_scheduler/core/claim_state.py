@@ -21,7 +21,7 @@ DATABASES = Version(0, 0)
 
 
 class ClaimState(StrEnum):
-    """The states of a claim.  The second half are endings."""
+    """The states of a claim.  The second half are endings; ABANDONED is only reported to the request."""
 
     CLAIMING = "claiming"
     WRITING = "writing"

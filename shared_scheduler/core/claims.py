@@ -3,7 +3,8 @@
 
 A claim is one attempt to place one instance on one node.  It is assumed in the table first, so that the next
 decision counts it.  Then the agent of the node judges it (``agent_casts.py``), and then it is written to Placement.
-If no agent reports for the node, Placement is the only judge, and the write has the flag ``serialise``.
+If no agent reports for the node, Placement is the only judge.  Where little is free, such a write has the flag
+``serialise``, as one has that takes of shared storage, which no agent judges.
 
 A request may cancel a claim at any moment (the request timed out, or another of its instances found no host).
 The claim then unwinds by itself, and no faster than is safe: a write in flight is awaited, and an allocation is
@@ -13,7 +14,7 @@ deleted before the node gets the Release.
 state      event                                    next         action
 =========  =======================================  ===========  ============================================
 (none)     begin, an agent reports                  CLAIMING     assume; cast Claim
-(none)     begin, provisional row                   WRITING      assume; write, serialised
+(none)     begin, provisional row                   WRITING      assume; write, serialised if little is free
 CLAIMING   accepted                                 WRITING      write
 CLAIMING   refused                                  REFUSED      forget
 CLAIMING   no verdict in time, or one that leaves   TIMED_OUT    forget; cast Release
@@ -136,7 +137,8 @@ class ClaimWritten(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ClaimEnded(Fact):
-    """A claim has ended, and everything that it held is released (not reported for CONFIRMED)."""
+    """A claim has ended for its request, which is told once (not of CONFIRMED).  What it holds may be released later:
+    then ``OpenClaim.abandoned`` is set."""
 
     claim: OpenClaim
     ending: ClaimState

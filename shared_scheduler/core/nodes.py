@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The nodes that send messages to this scheduler: one window for each, and the updates of the table.
 
-The freshness of a row follows from its window, and from two states that only the core knows:
+The freshness of a row follows from its window, and from a state that only the core knows:
 
 *unresponsive*  The agent gave no verdict on a claim, judged it in a past epoch, or is not connected: the
                 broker has returned what was cast to it.  It is asked for a snapshot, and its row is stale (not
@@ -9,7 +9,6 @@ The freshness of a row follows from its window, and from two states that only th
                 although no heartbeat is overdue yet.  A snapshot that arrives after the question also answers for
                 all claims that began before it.  So one agent is asked at most once within
                 ``verdict_timeout_s``, however many verdicts are missing.
-*quarantined*   The node refused several claims in a row.  It is chosen last for a while.
 
 =====================================  ===========  =========================================
 window (protocol/window.py)            freshness    who judges a claim

@@ -37,7 +37,7 @@ class SchedulersChanged(Fact):
 class Peers:
     """The live schedulers of each cell, this one included.
 
-    Whenever a cell's set changes, the effect ``SchedulersChanged`` is returned.
+    Whenever a cell's set changes, the fact ``SchedulersChanged`` is reported.
     """
 
     def __init__(

@@ -4,11 +4,11 @@
 For a member of a soft group, a node whose agent was only late is not passed over for hosts with more or fewer members
 (``planner.py``), unless a member has waited for it in vain.
 
-A refusal of the agent counts, unless its reason does not concern the room on the node and can be true of this claim:
-otherwise a compromised host would refuse for ever.  A write that Placement
-refused because the row is wrong about the inventories of the node counts as well.  A successful claim resets the
-count of refusals and ends the quarantine.  A verdict of an agent that was late, on any claim,
-ends only what its lateness began.
+A refusal of the agent counts, unless the node would have refused with room as well: because of the server group, or
+because its agent has another epoch than the decision saw.  Such a reason is believed only of a claim that has a group,
+or saw another epoch; otherwise a compromised host could refuse for ever.  A write that Placement refused because the
+row is wrong about the inventories of the node counts as well.  A successful claim resets the count of refusals and ends
+the quarantine.  A verdict of an agent that was late, on any claim, ends only what its lateness began.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ ASKING     no such host, an error, or too late  (settled)  the requests fail
 MENDING    all those rows arrived, or no cell   (settled)  decide the requests again
            has their nodes; or too late
 MENDING    no cell has any of those nodes       (settled)  the requests fail
-(settled)  a request has no host, soon after    (settled)  it fails at once
+(settled)  a request has no host, soon after    (settled)  it fails at once; if it is not root-only,
+                                                           and hosts were named, these are tried
 =========  ===================================  =========  =========================================
 """
 

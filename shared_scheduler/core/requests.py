@@ -9,7 +9,8 @@ If one instance cannot be placed, everything that the others hold is released be
 ==========  ==============================================  ==========  =======================================
 phase       event                                           next        action
 ==========  ==============================================  ==========  =======================================
-(none)      arrives while draining, or beyond the bound     -           Fail
+(none)      arrives while draining, beyond the bound,       -           Fail
+            malformed, or after its time is over
 (none)      arrives, too many for Placement's pace          -           Fail
 (none)      arrives                                         PLACING     decide each instance in turn
 PLACING     many claims wait for their write                PLACING     decide the next instance after a write
@@ -19,6 +20,7 @@ PLACING     best host found, root-only                      PLACING     begin it
 PLACING     best host found, not root-only                  PLACING     AskCandidates; later instances wait
 PLACING     candidates answered                             PLACING     verify; begin a claim, or next host
 PLACING     candidates answered, but the host has closed    PLACING     decide again
+PLACING     candidates could not be read                    FAILING     cancel every claim
 PLACING     a write waited in vain, and there is time       PLACING     decide again after a pause, with the
                                                                         same hosts
 PLACING     hosts pass, but all have the maximum number     PLACING     wait until one ends; later instances
@@ -32,8 +34,9 @@ PLACING     an agent is late, and the next host has         PLACING     wait for
 PLACING     no host but those whose agents were late        PLACING     include them, and wait for their verdicts
 PLACING     the best host for a soft group is left out,     PLACING     include it again, once for Placement
             only because its agent or Placement was late
-PLACING     no host beside the others of the request, who   YIELDING    cancel every claim; exclude their host
-            are bound by nobody else, and another passes
+PLACING     affinity: one has no host where the others of   YIELDING    cancel every claim; exclude their host
+            the request are, no other member is there, and
+            another host has room for all
 PLACING     no host, but some were left out for others of   PLACING     include them; decide again
             its soft group, or because of servers with its
             label whose requests had no answer
@@ -64,9 +67,12 @@ CHECKING    its domain has too many servers                 YIELDING    cancel e
 CHECKING    the same, more than ``YIELDS_MAX`` times        FAILING     cancel every claim
 CHECKING    another member is in the wrong place, soft,     PLACING     it is not checked again
             and little time or one attempt is left
+CHECKING    the members cannot be read, soft                PLACING     it is not checked again
 CHECKING    the members cannot be read                      FAILING     cancel every claim
 YIELDING    every claim has ended                           PLACING     decide again after a pause
 PLACING     hard error, no attempts left                    FAILING     cancel every claim
+RECHECKING  hard error of a claim for another server        FAILING     cancel every claim
+YIELDING    hard error of a claim, as it is taken back      FAILING     cancel every claim
 PLACING     ``cleanup_s`` before the deadline               FAILING     cancel every claim
 RECHECKING  ``cleanup_s`` before the deadline               FAILING     cancel every claim
 CHECKING    ``cleanup_s`` before the deadline, soft         PLACING     it is not checked again; the alternates

@@ -32,8 +32,8 @@ COMPUTE = "nova-compute"
 #: The event of the build of a server on a node (nova.compute.manager).
 BUILD_EVENT = "compute__do_build_and_run_instance"
 EVACUATION = "evacuation"
-#: Statuses of an evacuation's record until nova-compute has written the new host of the server; those of the records
-#: of all moves while a host is selected.
+#: Statuses of the record of an evacuation until nova-compute has written the new host of the server.  The record of any
+#: other move has them while a host is selected.
 EVACUATING = ("accepted", "pre-migrating")
 #: Statuses of the records of moves that are over.
 MOVED = ("confirmed", "reverted", "error", "failed", "completed", "cancelled", "done")

@@ -115,8 +115,8 @@ RETRY_FIRST_S, RETRY_MOST_S = 1.0, 10.0
 #: yet.  It bounds the load of a busy scheduler on a cell.
 MAX_AGE_S = 0.02
 
-#: Groups of threads that read.  Each cell has two more: one with one thread, and one for its nodes; ``NODES`` is for
-#: nodes whose cell is not known, and has as many threads.  A source that does not answer delays only its own lane.  A
+#: Groups of threads that read.  Each cell has two more: one with one thread, and one for its nodes with as many threads
+#: as ``NODES``, which is for nodes whose cell is not known.  A source that does not answer delays only its own lane.  A
 #: question over the whole cloud (0.35 ms of Placement for each fitting host) never delays the fast ones.  ``OWN`` waits
 #: for no database and not for Placement.
 API, PLACEMENT, NODES, ORPHANS, QUESTIONS, WIDE = "api", "placement", "nodes", "orphans", "questions", "fitting"
