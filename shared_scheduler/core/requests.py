@@ -100,15 +100,7 @@ from shared_scheduler.core.claim_state import ClaimState, Intent, OpenClaim
 from shared_scheduler.core.claims import Claims
 from shared_scheduler.core.effects import Answer, AskCandidates, Choice, ConsumerPolicy, Fail, FailureCode
 from shared_scheduler.core.events import Candidate, CandidatesAnswered, GroupAnswered, RequestArrived, WriteCode
-from shared_scheduler.core.group_check import (
-    SOFT_YIELD_LEFT_S,
-    YIELDS_MAX,
-    Agreed,
-    CheckAgain,
-    GroupCheck,
-    Yield,
-    is_soft_affinity,
-)
+from shared_scheduler.core.group_check import Agreed, CheckAgain, Yield
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import (
     CLOSED,
@@ -132,9 +124,9 @@ from shared_scheduler.core.request_state import (
     outcome_of,
 )
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
-from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.step import Fact, Step, Timers
 from shared_scheduler.core.time_left import TimeLeft
+from shared_scheduler.core.written_checks import Unsettled, WrittenChecks, group_of, others_first
 from shared_scheduler.decision.pipeline import OncePerRequestFilters
 from shared_scheduler.protocol.limits import TOPOLOGY_MAX_CHARS
 from shared_scheduler.protocol.messages import Reason, RefusalCode
@@ -183,8 +175,7 @@ class Requests:
         nodes: Nodes,
         quarantine: Quarantine,
         recheck: Recheck,
-        group_check: GroupCheck,
-        spread_check: SpreadCheck,
+        checks: WrittenChecks,
     ) -> None:
         self._settings = settings
         self._timers = timers
@@ -194,8 +185,7 @@ class Requests:
         self._nodes = nodes
         self._quarantine = quarantine
         self._recheck = recheck
-        self._group_check = group_check
-        self._spread_check = spread_check
+        self._checks = checks
         self._alternates = Alternates(settings, timers, planner)
         self._time_left = TimeLeft(settings, claims.forecast)
         self._under_way: dict[int, RequestState] = {}
@@ -378,7 +368,7 @@ class Requests:
             self._planner.assume(state, instance, plan)
             return
         instance.state, instance.choice = InstanceState.CLAIMING, plan.choice
-        self._group_check.chosen(state, instance)
+        self._checks.chosen(state, instance)
         intent = self._intent(state, instance, plan)
         limit_s = inf if instance.patient else self._agent_casts.limit.after(len(instance.late))
         instance.claim = self._claims.begin(step, (state.key, instance.index), intent, limit_s)
@@ -623,48 +613,22 @@ class Requests:
         self._begin_again(step, state)
         self._advance(step, state)
 
-    # -- the server group
+    # -- the checks of what is written
 
     def on_group(self, step: Step, event: GroupAnswered) -> None:
-        """Check a request that is written against the places of the members of its group."""
+        """Check a request that is written against the places of the members of its group or label."""
         state = self._under_way.get(int(event.ask_id.split(".")[1]))
         if state is None or state.phase != RequestPhase.CHECKING or state.check.ask_id != event.ask_id:
             return
-        check = self._check_of(state)
-        if not event.error:
-            self._follow(step, state, check, event)
-        elif check is self._group_check and is_soft_affinity(state.request.group):
-            self._pass(step, state)
-        else:
-            text = f"the members of {_group_of(state)} could not be read: {event.error}"
-            self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
-
-    def _follow(self, step: Step, state: RequestState, check: GroupCheck | SpreadCheck, event: GroupAnswered) -> None:
-        match check.judge(state, event):
-            case Yield() if check is self._group_check and self._stays(step, state):
-                self._pass(step, state)
+        match self._checks.judge(state, event, step.now):
             case Agreed():
                 self._checked(step, state)
             case CheckAgain(pause_s):
                 self._timers.set(("group", str(state.key)), step.now + pause_s)
             case Yield() as wanted:
                 self._yield(step, state, wanted)
-
-    def _pass(self, step: Step, state: RequestState) -> None:
-        """Leave a member of a soft group where it is."""
-        state.check.passed = True
-        self._checked(step, state)
-
-    def _stays(self, step: Step, state: RequestState) -> bool:
-        """Whether a member of a soft group might find no host in time, or no attempt for one, if it yielded."""
-        left_s = state.deadline_s - step.now
-        attempts = max(instance.attempts for instance in state.instances)
-        hurries = left_s <= SOFT_YIELD_LEFT_S or attempts + 1 >= self._settings.attempts_max
-        return is_soft_affinity(state.request.group) and hurries
-
-    def _needs_no_check(self, state: RequestState) -> bool:
-        """Whether a request that is written may be answered without the check, because its group is soft."""
-        return is_soft_affinity(state.request.group) and not self._spread_check.is_needed(state)
+            case Unsettled(text):
+                self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
 
     def _checked(self, step: Step, state: RequestState) -> None:
         state.enter(RequestPhase.PLACING, step.now)
@@ -673,18 +637,10 @@ class Requests:
     def on_group_timer(self, step: Step, key: str) -> None:
         """Check again: the other members may have yielded."""
         state = self._under_way[int(key)]
-        self._check_of(state).ask(step, state)
-
-    def _check_of(self, state: RequestState) -> GroupCheck | SpreadCheck:
-        """The check that is under way: the one of the group comes first."""
-        return self._group_check if self._group_check.is_needed(state) else self._spread_check
+        self._checks.ask(step, state)
 
     def _yield(self, step: Step, state: RequestState, wanted: Yield) -> None:
         """Cancel every claim, and decide again with the hosts of the other members."""
-        if state.check.yields > YIELDS_MAX:
-            text = f"other members of {_group_of(state)} were placed at the same time, {YIELDS_MAX} times"
-            self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
-            return
         state.enter(RequestPhase.YIELDING, step.now)
         state.check.hosts, state.check.pause_s = wanted.hosts, wanted.pause_s
         for instance in state.instances:
@@ -712,9 +668,9 @@ class Requests:
             self._close(state)
             self._answer(step, state)
             return
-        if self._group_check.is_needed(state) or self._spread_check.is_needed(state):
+        if self._checks.is_needed(state):
             state.enter(RequestPhase.CHECKING, step.now)
-            self._check_of(state).ask(step, state)
+            self._checks.ask(step, state)
             return
         if not self._alternates.ready(step, state):
             return
@@ -782,13 +738,13 @@ class Requests:
         if state.phase == RequestPhase.FAILING:
             self._fail_now(step, state)
             return
-        if state.phase == RequestPhase.CHECKING and self._needs_no_check(state):
+        if state.phase == RequestPhase.CHECKING and self._checks.may_be_left_out(state):
             self._timers.cancel(("group", key))
             state.check.passed = True
             state.enter(RequestPhase.PLACING, step.now)
         if state.phase == RequestPhase.CHECKING:
-            text = f"the members of {_group_of(state)} could not be read in time"
-            self._fail(step, state, FailureCode.GROUP_UNSETTLED, _others_first(state) or text)
+            text = f"the members of {group_of(state)} could not be read in time"
+            self._fail(step, state, FailureCode.GROUP_UNSETTLED, others_first(state) or text)
             return
         if state.phase == RequestPhase.PLACING and state.all_in(InstanceState.WRITTEN):  # only alternates are missing
             self._alternates.give_up(state)
@@ -801,7 +757,7 @@ class Requests:
         not_tried = next((one.not_tried for one in state.instances if one.not_tried), None)
         if not_tried is not None:
             return not_tried
-        if text := _others_first(state):
+        if text := others_first(state):
             return FailureCode.GROUP_UNSETTLED, text
         return FailureCode.TIMED_OUT, f"no host after {step.now - state.arrived_s:.1f} s"
 
@@ -839,19 +795,3 @@ def is_unanswered(claim: OpenClaim, ending: ClaimState) -> bool:
     if ending == ClaimState.NOT_WRITTEN:
         return claim.write_code in UNANSWERED
     return ending == ClaimState.DELETED and claim.reason is None
-
-
-def _others_first(state: RequestState) -> str:
-    """Why a request has no host in time although it was written; empty if it has not waited for others."""
-    check = state.check
-    if not (check.deferrals or check.unsettled):
-        return ""
-    return f"other servers of {_group_of(state)} came first: it has yielded {check.deferrals + check.yields} times"
-
-
-def _group_of(state: RequestState) -> str:
-    """The server group or the label of a request, in a message."""
-    request = state.request
-    if request.label:
-        return f"label {request.label}"
-    return "no server group" if request.group is None else f"server group {request.group.uuid}"

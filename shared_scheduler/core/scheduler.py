@@ -34,6 +34,7 @@ verdict_limit.py     how long an agent may take for its verdict before the next 
 known_groups.py      members of a request's server group that the table knows
 group_check.py       checks the server group between write and answer
 spread_check.py      checks the spreading between write and answer
+written_checks.py    tells which of both is next, and when a request need not or cannot follow it
 held_room.py         tells who holds the room of a host that refused
 recheck.py           asks Placement before "no valid host"
 builds.py            the ends of builds, for the records
@@ -71,6 +72,7 @@ from shared_scheduler.core.row_corrections import RowCorrections
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.step import Step, Timers
+from shared_scheduler.core.written_checks import WrittenChecks
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import (
@@ -145,7 +147,7 @@ class SchedulerCore:
         )  # fmt: skip
         self.requests = Requests(
             settings, self.timers, self.planner, self.claims, self.agent_casts, self.nodes, self.quarantine,
-            self.recheck, GroupCheck(table, rng), SpreadCheck(table, decider, rng),
+            self.recheck, WrittenChecks(settings, GroupCheck(table, rng), SpreadCheck(table, decider, rng)),
         )  # fmt: skip
         self._services_of: dict[str, dict[str, ServiceFacts]] = {}  # cell -> host -> its service there
         self._timer_handlers = self._handlers_of_timers()
