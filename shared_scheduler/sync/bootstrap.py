@@ -83,12 +83,7 @@ class Bootstrap:
         aggregates = self._api.aggregates()
         self._submit(AggregatesRead(aggregates, complete=True))
         databases = {cell.uuid: self._open_cell(cell) for cell in cells if cell.schedulable}
-        trees, sharing = begin(THREAD, self._overview), begin(THREAD, self._sharing)
-        turns = threading.Semaphore(CELLS_AT_ONCE)
-        parts = {uuid: self._begin(database, trees.result, aggregates, turns) for uuid, database in databases.items()}
-        trees.result()
-        nodes = {uuid: self._nodes_of(part, turns) for uuid, part in parts.items()}
-        self._share(sharing.result())
+        nodes = self._nodes_of_all(databases, aggregates)
         unread = {uuid: error for uuid, error in nodes.items() if isinstance(error, DatabaseError)}
         if unread and len(unread) == len(databases):
             raise next(iter(unread.values()))
@@ -102,6 +97,18 @@ class Bootstrap:
             len(databases) - len(unread), len(aggregates), self._clock() - started_s,
         )  # fmt: skip
         return Loaded(cells, databases, frozenset(unread), found)
+
+    def _nodes_of_all(
+        self, databases: Mapping[str, CellDatabase], aggregates: Sequence[AggregateFacts]
+    ) -> dict[str, list[str] | DatabaseError]:
+        """Read Placement and all cells, and submit what is found; returns the nodes of each cell, or the error."""
+        trees, sharing = begin(THREAD, self._overview), begin(THREAD, self._sharing)
+        turns = threading.Semaphore(CELLS_AT_ONCE)
+        parts = {uuid: self._begin(database, trees.result, aggregates, turns) for uuid, database in databases.items()}
+        trees.result()
+        nodes = {uuid: self._nodes_of(part, turns) for uuid, part in parts.items()}
+        self._share(sharing.result())
+        return nodes
 
     def _overview(self) -> dict[str, Tree]:
         try:
