@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,16 +34,20 @@ from tests.unit.records.test_reweigh import recorded
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A file with one record: much RAM was preferred to much disk; and the configuration of the schedulers."""
-    table = HostTable()
-    add_host(table, "much-ram", **{"cn.free_ram_mb": 16000, "cn.free_disk_gb": 10})
-    add_host(table, "much-disk", **{"cn.free_ram_mb": 8000, "cn.free_disk_gb": 100})
-    record = recorded(table, DecisionSettings(disk_weight_multiplier=0.1))
-    (tmp_path / "records.jsonl").write_text(json.dumps(record) + "\n")
+    (tmp_path / "records.jsonl").write_text(decided_with(disk_weight_multiplier=0.1))
     (tmp_path / "nova.conf").write_text(
         "[DEFAULT]\ntransport_url = fake:/\n[filter_scheduler]\ndisk_weight_multiplier = 0.1\n"
     )
     (tmp_path / "disk.conf").write_text("[filter_scheduler]\ndisk_weight_multiplier = 9\n")
     return tmp_path
+
+
+def decided_with(**multipliers: float) -> str:
+    """The record of a request for which one host has much RAM, and the other one much disk."""
+    table = HostTable()
+    add_host(table, "much-ram", **{"cn.free_ram_mb": 16000, "cn.free_disk_gb": 10})
+    add_host(table, "much-disk", **{"cn.free_ram_mb": 8000, "cn.free_disk_gb": 100})
+    return json.dumps(recorded(table, DecisionSettings(**multipliers))) + "\n"
 
 
 def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -136,6 +141,55 @@ def test_options_in_other_spellings_of_oslo_config_are_known(place: Path, text: 
     done = run(place, str(place / "records.jsonl"), "--config", str(place / "other.conf"))
 
     assert "not known" not in done.stderr, done.stderr
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home directory in which Nova finds its files: much disk is preferred."""
+    (tmp_path / ".nova" / "nova.conf.d").mkdir(parents=True)
+    (tmp_path / ".nova" / "nova.conf").write_text(
+        "[DEFAULT]\ntransport_url = fake:/\n[filter_scheduler]\ndisk_weight_multiplier = 9\n"
+    )
+    (tmp_path / "ram.conf").write_text("[filter_scheduler]\nram_weight_multiplier = 3\n")
+    return tmp_path
+
+
+def at_home(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HOME": str(home)}
+    return subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_options_of_config_replace_those_of_the_files_that_nova_finds(home: Path) -> None:
+    # given a record of schedulers that prefer disk, and options that prefer RAM a little
+    (home / "records.jsonl").write_text(decided_with(disk_weight_multiplier=9.0))
+
+    command = ["-m", "shared_scheduler.cmd.manage", "replay", str(home / "records.jsonl")]
+    done = at_home(home, *command, "--config", str(home / "ram.conf"))
+
+    assert done.stdout.startswith("1 request on the recorded state: 1 same, 0 differ"), done
+    assert done.returncode == 0
+
+
+READ_AT_HOME = """
+from shared_scheduler.novalib import threading_backend
+threading_backend.choose_threads()
+from shared_scheduler.nova import source_readers
+for again in (False, True):
+    source_readers.configure([], again)
+    options = source_readers.CONF.filter_scheduler
+    print(options.disk_weight_multiplier, options.cpu_weight_multiplier, options.ram_weight_multiplier)
+"""
+
+
+def test_a_command_finds_the_files_that_nova_scheduler_finds(home: Path) -> None:
+    (home / ".nova" / "nova-scheduler.conf").write_text("[filter_scheduler]\ncpu_weight_multiplier = 5\n")
+    (home / ".nova" / "nova.conf.d" / "all.conf").write_text(
+        "[filter_scheduler]\nram_weight_multiplier = 2\ndisk_weight_multiplier = 8\n"
+    )
+
+    done = at_home(home, "-c", READ_AT_HOME)
+
+    assert (done.stdout.splitlines(), done.returncode) == (["8.0 5.0 2.0"] * 2, 0), done.stderr
 
 
 READ_TWICE = """
