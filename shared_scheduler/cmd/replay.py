@@ -114,7 +114,7 @@ def _on_recorded_state(args: argparse.Namespace, records: Iterable[Record]) -> I
     from shared_scheduler.nova import source_readers
     from shared_scheduler.nova.replaying import present_settings
 
-    source_readers.configure(_files(args))
+    source_readers.configure(args.config_file, replaced_by=args.config)
     settings = present_settings()
     _warn_of_unknown_options(args)
     return (reweighed(record, settings) for record in records if record.get("kind", DECISION) == DECISION)
@@ -126,18 +126,18 @@ def _on_current_state(args: argparse.Namespace, records: Iterable[Record]) -> It
 
     source_readers.configure(args.config_file)
     if args.config:
-        source_readers.configure(_files(args), again=True)
+        source_readers.configure(args.config_file, again=True, replaced_by=args.config)
         present_settings()  # loads the plug-ins, which register their options
         _warn_of_unknown_options(args)
         source_readers.configure(args.config_file, again=True)
     table, aggregates, quarantined = current_table(_asks(args.socket_dir or source_readers.admin_socket_dir()))
 
-    def configured(files: list[Path]) -> Redecider:
-        source_readers.configure(files, again=True)
+    def configured(replaced_by: Path | None) -> Redecider:
+        source_readers.configure(args.config_file, again=True, replaced_by=replaced_by)
         return Redecider(table, aggregates, quarantined)
 
-    before = configured(args.config_file) if args.config else None
-    return replayed(RecordProgress(records), before, partial(configured, _files(args)))
+    before = configured(None) if args.config else None
+    return replayed(RecordProgress(records), before, partial(configured, args.config))
 
 
 def _warn_of_unknown_options(args: argparse.Namespace) -> None:
@@ -149,10 +149,6 @@ def _warn_of_unknown_options(args: argparse.Namespace) -> None:
 
     for text in unknown_options(args.config) if args.config else ():
         print(f"replay: warning: {printable(text)}", file=sys.stderr)
-
-
-def _files(args: argparse.Namespace) -> list[Path]:
-    return [*args.config_file, *filter(None, [args.config])]
 
 
 def _asks(directory: Path) -> Callable[[str], Mapping[str, Any]]:

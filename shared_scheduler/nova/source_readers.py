@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from shared_scheduler.nova.placement_transport import ReportClientTransport
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.protocol.messages import Resync, Snapshot, agent_address
+from shared_scheduler.records.opening import PROGRAM, PROJECT
 from shared_scheduler.service import source_views
 from shared_scheduler.service.cell_channel import CellChannel
 from shared_scheduler.service.source_differences import SourceView
@@ -42,24 +43,38 @@ AGENTS_WAIT_S, AGENTS_WAIT_EACH_S = 5.0, 0.002
 ASK_AGAIN_S = 1.0
 
 
-def configure(config_files: Sequence[Path], again: bool = False) -> None:
+def configure(config_files: Sequence[Path], again: bool = False, replaced_by: Path | None = None) -> None:
     """Read Nova's configuration without its logging, because a command prints its own lines.
 
-    ``again``: another configuration was read before; its databases and its broker stay in use.
+    ``config_files``: without any, those that nova-scheduler finds.  ``again``: another configuration was read before;
+    its databases and its broker stay in use.  ``replaced_by``: a file whose options replace those of the others.
 
     :raises cfg.Error: when an option or a file is wrong
     """
     logging.basicConfig(level=logging.CRITICAL)
     opts.register(CONF)
-    arguments = [word for path in config_files for word in ("--config-file", str(path))]
+    arguments = _arguments(config_files, replaced_by)
     try:
         if again:  # options of the command line cannot be registered twice
-            CONF(arguments, project="nova", prog="nova-scheduler")
+            CONF(arguments, project=PROJECT, prog=PROGRAM)
         else:
-            config.parse_args(["nova-scheduler", *arguments])
+            config.parse_args([PROGRAM, *arguments], prog=PROGRAM)
     except MessagingException as error:
         raise cfg.Error(f"[DEFAULT] transport_url: {error}") from error
     objects.register_all()
+
+
+def _arguments(config_files: Sequence[Path], replaced_by: Path | None) -> list[str]:
+    named = [("--config-file", str(path)) for path in config_files]
+    if replaced_by is not None:
+        named = [*(named or _found()), ("--config-file", str(replaced_by))]
+    return [word for pair in named for word in pair]
+
+
+def _found() -> Iterator[tuple[str, str]]:
+    """What nova-scheduler finds, in the order in which it is read; oslo.config looks for no file if one is named."""
+    yield from (("--config-file", path) for path in cfg.find_config_files(PROJECT, PROGRAM))
+    yield from (("--config-dir", path) for path in cfg.find_config_dirs(PROJECT, PROGRAM))
 
 
 def admin_socket_dir() -> Path:

@@ -171,25 +171,29 @@ def test_the_options_of_config_replace_those_of_the_files_that_nova_finds(home: 
 
 
 READ_AT_HOME = """
+import sys
+from pathlib import Path
 from shared_scheduler.novalib import threading_backend
 threading_backend.choose_threads()
 from shared_scheduler.nova import source_readers
-for again in (False, True):
-    source_readers.configure([], again)
+config = Path(sys.argv[1])
+for again, replaced_by in ((False, None), (True, None), (True, config), (True, None)):
+    source_readers.configure([], again, replaced_by)
     options = source_readers.CONF.filter_scheduler
     print(options.disk_weight_multiplier, options.cpu_weight_multiplier, options.ram_weight_multiplier)
 """
 
 
-def test_a_command_finds_the_files_that_nova_scheduler_finds(home: Path) -> None:
+def test_a_command_finds_what_nova_scheduler_finds_and_only_config_replaces_it(home: Path) -> None:
     (home / ".nova" / "nova-scheduler.conf").write_text("[filter_scheduler]\ncpu_weight_multiplier = 5\n")
     (home / ".nova" / "nova.conf.d" / "all.conf").write_text(
         "[filter_scheduler]\nram_weight_multiplier = 2\ndisk_weight_multiplier = 8\n"
     )
 
-    done = at_home(home, "-c", READ_AT_HOME)
+    done = at_home(home, "-c", READ_AT_HOME, str(home / "ram.conf"))
 
-    assert (done.stdout.splitlines(), done.returncode) == (["8.0 5.0 2.0"] * 2, 0), done.stderr
+    found, replaced = "8.0 5.0 2.0", "8.0 5.0 3.0"
+    assert (done.stdout.splitlines(), done.returncode) == ([found, found, replaced, found], 0), done.stderr
 
 
 READ_TWICE = """
