@@ -36,7 +36,14 @@ MANAGE = [sys.executable, "-m", "shared_scheduler.cmd.manage"]
 def serving(directory: Path, listen: str, *more: str) -> Iterator[str]:
     """A process of the command; yields where it serves."""
     JsonLines(directory / "records").write(stored())
-    command = [*MANAGE, "serve", "--records", str(directory / "records"), "--listen", listen, *more]
+    with started(listen, "--records", str(directory / "records"), *more) as where:
+        yield where
+
+
+@contextmanager
+def started(listen: str | Path, *more: str) -> Iterator[str]:
+    """The same with the records that the arguments or the configuration name."""
+    command = [*MANAGE, "serve", "--listen", str(listen), *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -57,6 +64,33 @@ def test_the_same_answer_over_a_socket_that_only_the_group_may_use(
 
     assert manage.main(["why", "server-1", "--format", "json", "--records", str(tmp_path / "records")]) == 0
     assert (status, json.loads(text)) == (200, json.loads(capsys.readouterr().out))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home directory in which Nova finds a configuration with records and with the sockets of schedulers."""
+    JsonLines(tmp_path / "records").write(stored())
+    (tmp_path / ".nova").mkdir()
+    (tmp_path / ".nova" / "nova.conf").write_text(
+        f"[shared_scheduler]\nadmin_socket_dir = {tmp_path}\nrecords_file = {tmp_path}/records\n"
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize(("arguments", "told"), [
+    ((), "no scheduler of this machine has a socket in {home}"),
+    (("--records", "{home}/records"), "no scheduler is asked: serve was started with --records and without"),
+    (("--records", "{home}/records", "--socket-dir", "{home}"), "no scheduler of this machine has a socket in {home}"),
+])  # fmt: skip
+def test_schedulers_are_those_of_the_configuration_that_names_the_records(
+    home: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.setenv("HOME", str(home))
+    with started(home / "page.sock", *(word.format(home=home) for word in arguments)):
+        status, text = get(OverUnixSocket(home / "page.sock"), "/api/fleet")
+
+    assert status == 503
+    assert json.loads(text)["error"].startswith(told.format(home=home))
 
 
 def test_silent_clients_do_not_keep_others_from_the_page(tmp_path: Path) -> None:
