@@ -5,7 +5,7 @@ The page and its JSON (/api/why?id=ID and so on; /api/schema has the schemas) gi
 the other commands.  Without --listen it is served at http://127.0.0.1:8780/, where every user of this
 machine can read it; a Unix socket can be read by user and group only, for example over
 "ssh -L 8780:/run/shared-scheduler-page/page.sock HOST" where shared-scheduler-page.service runs.  Use a directory
-other than admin_socket_dir, which is for the sockets of schedulers.  Without --config-file and --socket-dir, no
+other than admin_socket_dir, which is for the sockets of schedulers.  With --records and without --socket-dir, no
 scheduler is asked: the page shows the records only.  The command runs until a signal ends it.  The exit code is 2
 if the records or the address cannot be opened.
 """
@@ -39,7 +39,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="a name by which browsers may ask for the page besides localhost (may be repeated); "
                              "needed for an address that other machines reach")  # fmt: skip
     parser.add_argument("--socket-dir", type=Path, metavar="DIR",
-                        help="admin_socket_dir of the schedulers, if not that of --config-file")  # fmt: skip
+                        help="admin_socket_dir of the schedulers (default: that of --config-file; "
+                             "with --records, none)")  # fmt: skip
     record_stores.add_arguments(parser, formats=())
 
 
@@ -96,7 +97,7 @@ def _tell_unreadable(store: Store) -> None:
 def _sockets(args: argparse.Namespace) -> Path | None:
     """Where the sockets of the schedulers are; None, with a line, if that is not known: the records are shown."""
     try:
-        return args.socket_dir or (running_schedulers.directory_of(args) if args.config_file else None)
+        return args.socket_dir or (None if args.records else running_schedulers.directory_of(args))
     except AdminError as error:
         print(f"serve: no scheduler is asked: {error}", file=sys.stderr)
         return None

@@ -157,7 +157,8 @@ class PageQuestions:
 
     def _sockets(self) -> Path:
         if self._directory is None:
-            raise AdminError("serve was started without --socket-dir or --config-file, so no scheduler is asked")
+            raise AdminError("no scheduler is asked: serve was started with --records and without --socket-dir, or "
+                             "[shared_scheduler] admin_socket_dir is empty")  # fmt: skip
         return self._directory
 
 
