@@ -63,6 +63,7 @@ def test_placement_runs_as_it_is_on_a_schema_that_is_unknown(
     with caplog.at_level(logging.WARNING):
         placement = OnePlacement(with_write_path=True)
     assert "does not know (migration None)" in caplog.text
+    assert "Load placement.wsgi.api, or install" in caplog.text
     name = str(uuid.uuid4())
     answer = placement.answer(Asked("PUT", f"/allocations/{name}", b"{"))
     assert answer.status_code == 400 and HEADER[0] not in answer.headers
