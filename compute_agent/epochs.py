@@ -21,7 +21,7 @@ follow that run would apply its messages.
 
 A forged resync therefore costs one snapshot and moves the node to ``EPOCH_ASKED_MAX`` plus one step at most.  Each
 later start adds one, so the numbers do not run out.  Schedulers that follow an epoch above ``EPOCH_ASKED_MAX`` give
-it up when the node sends nothing else but heartbeats of an older one (``protocol/window.py``).  Use signing if others
+it up when the node sends nothing else but heartbeats of an older one (``protocol/window.py``).  Use host_keys if others
 can write to the message queue.
 """
 

@@ -47,7 +47,7 @@ _LINES: Final[dict[NoticeCode, tuple[int, str]]] = {
     NoticeCode.EPOCH_REFUSED: (
         logging.ERROR,
         "node %(node)s: a scheduler asks for an epoch above %(asked)s, which no agent can have had: ignored. "
-        "Check who else can write to the message queue, configure signing, then restart the scheduler",
+        "Check who else can write to the message queue, use host_keys, then restart the scheduler",
     ),
 }
 _REPEATING: Final = frozenset(

@@ -142,7 +142,7 @@ def _without_agent(report: dict[str, Any]) -> Iterator[str]:
         more = f" and {len(hosts) - HOSTS_NAMED_MAX} more" if len(hosts) > HOSTS_NAMED_MAX else ""
         named = ", ".join(hosts[:HOSTS_NAMED_MAX]) + more
         told = f"of {count} of {nodes} nodes, no agent answered in time: {named}"
-        yield f"{told}; the word of their agents is not compared"
+        yield f"{told}; only their other sources are compared"
 
 
 def _print_progress(line: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement with a write path of its own for new consumers: deployed in the place of ``placement.wsgi``.
+"""Placement with a write path of its own for new consumers: deployed in the place of ``placement.wsgi.api``.
 
 Everything is Placement's own code, in Placement's own process, with its configuration and its database.  Only
 ``PUT /allocations/{consumer_uuid}`` and ``POST /allocations`` come here first:

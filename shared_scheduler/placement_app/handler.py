@@ -115,8 +115,9 @@ class WritesHandler(handler.PlacementHandler):
         if unknown is not None:
             LOG.warning(
                 "The database has a schema that the write path does not know (%s); Placement's own handlers do all "
-                "writes. Deploy placement.wsgi, or a release of shared_scheduler for this Placement.", unknown,
-            )  # fmt: skip
+                "writes. Load placement.wsgi.api, or install the release of shared_scheduler for this Placement.",
+                unknown,
+            )
             return
         lock_waits.limit(db_api.get_placement_engine())
         self._map = handler.make_map(_routes(self.config))
