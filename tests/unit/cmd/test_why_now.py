@@ -12,6 +12,7 @@ import pytest
 
 from shared_scheduler.cmd import manage
 from shared_scheduler.daemon import admin
+from shared_scheduler.model.services import DISABLED_TRAIT
 from shared_scheduler.records.moments import iso
 
 ANSWER = {
@@ -19,15 +20,18 @@ ANSWER = {
     "result": "no_valid_host", "reason": "There are not enough hosts available.", "hosts": [],
     "asked": {"flavor": "huge", "instances": ["s1"], "forms": [{"resources": {"MEMORY_MB": 4096}}]},
     "decisions": [{"survivors": 1, "hosts": 12, "reasons": {"no_room:MEMORY_MB": 11}}],
-    "attempts": [{"host": "c1", "outcome": "no_capacity", "detail": {"free": 7}, "held": {
+    "attempts": [{"host": "c1", "outcome": "no_capacity", "held": {
         "servers": 2, "pending": 1, "amounts": {"VCPU": 8},
-        "largest": [{"server": "s2", "amounts": {"VCPU": 8}, "pending": True}]}}],
+        "largest": [{"server": "s2", "amounts": {"VCPU": 8}, "pending": True}]},
+        "detail": {"provider": "p1", "resource_class": "VCPU", "asked": 4, "used": 8, "capacity": 8}}],
     "now": [
         {"host": "c1", "code": "", "detail": {}, "weights": {"RAMWeigher": 0.25}},
         {"host": "c2", "code": "no_room:MEMORY_MB", "weights": {},
-         "detail": {"asked": 4096, "used": 8000, "capacity": 8192}},
+         "detail": {"asked": 4096, "used": 8000, "capacity": 8192, "provider": "p2", "resource_class": "MEMORY_MB"}},
+        {"host": "c3", "code": "root_traits", "weights": {},
+         "detail": {"missing": [], "forbidden": [DISABLED_TRAIT], "disabled_reason": "new disks"}},
     ],
-    "counts_now": {"": 1, "no_room:MEMORY_MB": 11},
+    "counts_now": {"": 1, "no_room:MEMORY_MB": 11, "root_traits": 1},
 }  # fmt: skip
 
 
@@ -67,13 +71,14 @@ def test_why_prints_the_request_the_attempts_and_the_numbers(sockets: Path, caps
         "  decided  1 of 12 hosts passed; rejected: 11 no_room:MEMORY_MB",
     ]
     held = "held by 2 servers (VCPU 8): s2 (VCPU 8, claim pending) and 1 more; 1 claim pending"
-    assert f"  c1    no_capacity  free 7; {held}" in out
+    assert f"  c1    no_capacity  resource_class VCPU, asked 4, used 8, capacity 8; {held}" in out
     assert "  c1    passes             RAMWeigher 0.25" in out
-    assert "  c2    no_room:MEMORY_MB  asked 4096, used 8000, capacity 8192" in out
+    assert "  c2    no_room:MEMORY_MB  asked 4096 MB, used 8000 MB, capacity 8192 MB; short by 3.81 GiB" in out
+    assert "  c3    disabled           new disks" in out
     assert out[out.index("Words:") - 2] == "  10 more: no_room:MEMORY_MB"
     defined = [line.split()[0] for line in out[out.index("Words:") + 1 :] if line[2:3] != " "]
-    own = ["agent", "claim"]
-    assert defined == ["no_valid_host", "no_room", "no_capacity", "held", *own], "each once, in the order of the lines"
+    shown, own = ["no_valid_host", "no_room", "no_capacity", "held", "disabled"], ["agent", "claim"]
+    assert defined == [*shown, *own], "each once, in the order of the lines"
 
 
 def test_the_hosts_of_each_reason_are_counted_as_on_all_screens(
