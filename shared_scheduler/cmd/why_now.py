@@ -18,6 +18,7 @@ from typing import Any
 
 from shared_scheduler.answers import terms
 from shared_scheduler.answers.held_room import held_text
+from shared_scheduler.answers.host_facts import comparison, outcome_parts, values
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, running_schedulers
 from shared_scheduler.cmd.arguments import whole
@@ -26,6 +27,7 @@ from shared_scheduler.daemon import admin
 from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.moments import second
 from shared_scheduler.records.plain_text import printable
+from shared_scheduler.records.reason_names import told_code, told_outcome
 from shared_scheduler.records.store import PLACED
 from shared_scheduler.service.why import EACH_MAX_DEFAULT, EACH_MAX_MOST
 
@@ -76,9 +78,9 @@ def words(answers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for answer in answers:
         yield from filter(PLACED.__ne__, [answer["result"]])
         yield from (code for counts in answer["decisions"] for code in counts["reasons"])
-        yield from (attempt["outcome"] for attempt in answer["attempts"])
+        yield from map(told_outcome, answer["attempts"])
         yield from ["held"] * any(attempt.get("held") for attempt in answer["attempts"])
-        yield from (one["code"] for one in answer["now"])
+        yield from (told_code(one) for one in answer["now"])
 
 
 def lines(answer: Mapping[str, Any], hosts_named: bool = False) -> list[str]:
@@ -93,7 +95,7 @@ def _lines(answer: Mapping[str, Any], hosts_named: bool) -> Iterator[str]:
     for counts in answer["decisions"]:
         yield f"  decided  {passed(counts)}"
     if answer["attempts"]:
-        rows = [[one["host"], one["outcome"], _of_attempt(one)] for one in answer["attempts"]]
+        rows = [_attempt(one) for one in answer["attempts"]]
         yield from ("attempts:", *_indented(("host", "outcome", "detail"), rows))
     yield from _now(answer)
     if not hosts_named:
@@ -102,7 +104,7 @@ def _lines(answer: Mapping[str, Any], hosts_named: bool) -> Iterator[str]:
 
 def _asked(asked: Mapping[str, Any]) -> str:
     forms = asked["forms"]
-    resources = _detail(forms[0]["resources"]) if forms else "nothing of Placement"
+    resources = values(forms[0]["resources"]) if forms else "nothing of Placement"
     servers = f"{len(asked['instances'])} servers" if len(asked["instances"]) != 1 else "1 server"
     return f"{servers}, flavor {asked['flavor']}, {resources}"
 
@@ -119,10 +121,7 @@ def _now(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"hosts now: unknown: {answer['unexplained']}"
         return
     yield "hosts now:"
-    rows = [
-        [one["host"], one["code"] or PASSES, _detail(one["detail"] if one["code"] else one["weights"])]
-        for one in answer["now"]
-    ]
+    rows = [[one["host"], *_verdict(one)] for one in answer["now"]]
     yield from _indented(("host", "reason", "detail"), rows)
 
 
@@ -137,14 +136,12 @@ def _indented(head: tuple[str, ...], rows: list[list[str]]) -> list[str]:
     return [f"  {line}" for line in printed_tables.lines(head, rows)]
 
 
-def _of_attempt(attempt: Mapping[str, Any]) -> str:
+def _attempt(attempt: Mapping[str, Any]) -> list[str]:
+    name, compared = outcome_parts(attempt)
     held = held_text(attempt)
-    return "; ".join(filter(None, [_detail(attempt["detail"]), f"held {held}" if held else ""]))
+    return [attempt["host"], name, "; ".join(filter(None, [compared, f"held {held}" if held else ""]))]
 
 
-def _detail(detail: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {_short(value)}" for name, value in detail.items())
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else json.dumps(value) if not isinstance(value, str) else value
+def _verdict(one: Mapping[str, Any]) -> tuple[str, str]:
+    """The reason for a host and its numbers, as ``why`` has them, or its weights if it passes."""
+    return (told_code(one), comparison(one)) if one["code"] else (PASSES, values(one["weights"]))
