@@ -366,3 +366,13 @@ def test_a_write_without_an_answer_that_replaced_that_of_another_scheduler_is_no
     assert of_kind(ef.Fail, driver.give(unknown))
     assert deletes_in(driver.wait(CARRIED_OUT_WITHIN_S)) == []
     assert deletes_in(driver.wait(CARRIED_OUT_WITHIN_S)) == [write.claim_id]
+
+
+def test_a_server_that_is_asked_for_again_and_again_keeps_no_list_of_what_has_failed() -> None:
+    # given a server whose requests fail one after the other, while no delete is answered
+    driver = SchedulerDriver().without_agents("node-1", vcpus=16, free_mb=32768)
+    for one in range(8):
+        driver.unanswered(asked(driver, f"req-{one}"))
+    # then their claims are open, and each knows of the next one at most, which is noted when that begins
+    known = [len(claim.others) for claim in driver.core.claims.open()]
+    assert len(known) == 8 and max(known) <= 1
