@@ -133,7 +133,8 @@ class OpenClaim:
     abandoned: bool = False
     #: until then Nova may not know of an answer with the server on the node, which was given before this claim began
     nova_knows_s: float = -inf
-    #: the claims of the server on the node that were wanted when this one began, or began while it was open
+    #: the claims of the server on the node that are wanted, of those that were open when this one began, or began while
+    #: it was open
     others: list[OpenClaim] = field(default_factory=list)
 
     @property
@@ -145,6 +146,10 @@ class OpenClaim:
     def place(self) -> tuple[str, str]:
         """The server and the node: other claims of one place may be the same allocation in Placement."""
         return self.intent.consumer, self.intent.node
+
+    def note_other(self, claim: OpenClaim) -> None:
+        """Note another claim of the place.  One that is not wanted any more is never wanted again, and is dropped."""
+        self.others = [one for one in (*self.others, claim) if one.is_wanted]
 
     def other_wanted(self) -> OpenClaim | None:
         """The claim with which another request has placed the server on the node, or may still do so.

@@ -82,7 +82,7 @@ Meanwhile the writer searches it (``placement/in_doubt_writes.py``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
@@ -216,8 +216,8 @@ class Claims:
         if intent.by_agent:
             claim.written_by_s = step.now + self._settings.written_within_s
         for earlier in self._there.get(claim.place, ()):
-            earlier.others.append(claim)
-            claim.others += [earlier] if earlier.is_wanted else []
+            earlier.note_other(claim)
+            claim.note_other(earlier)
         claim.nova_knows_s = self._nova_knows_s.get(claim.place, claim.nova_knows_s)
         return claim
 
@@ -226,11 +226,19 @@ class Claims:
         self._open[claim.claim_id] = claim
         self._there.setdefault(claim.place, []).append(claim)
 
-    def _open_again(self, claim: OpenClaim) -> None:
-        """Count a claim that has ended as open again."""
-        place = claim.place
-        others = chain(self._there.get(place, ()), self._answered.values())
-        claim.others += (one for one in others if one.place == place and one.began_s >= claim.began_s)
+    def _answered_at(self, places: Set[tuple[str, str]]) -> Mapping[tuple[str, str], Sequence[OpenClaim]]:
+        """The last claims of these places that were answered, in one pass for all places."""
+        found: dict[tuple[str, str], list[OpenClaim]] = {place: [] for place in places}
+        for claim in self._answered.values():
+            if claim.place in found:
+                found[claim.place].append(claim)
+        return found
+
+    def _open_again(self, claim: OpenClaim, answered: Sequence[OpenClaim]) -> None:
+        """Count a claim that has ended as open again, beside those that were ``answered`` at its place."""
+        for one in chain(self._there.get(claim.place, ()), answered):
+            if one.began_s >= claim.began_s:
+                claim.note_other(one)
         self._add(claim)
 
     def _remove(self, claim: OpenClaim) -> None:
@@ -399,7 +407,7 @@ class Claims:
         if claim.state == ClaimState.DELETED:
             self.endings[ClaimState.DELETED.value] -= 1
             claim.abandoned = True  # its end was reported to the request
-            self._open_again(claim)
+            self._open_again(claim, self._answered_at({claim.place})[claim.place])
             if claim.intent.node in self._table:  # or it was removed from the cloud
                 self._assume(claim)
             self._delete_again(step, claim)
@@ -430,15 +438,15 @@ class Claims:
 
     def unheard(self, step: Step, claim_ids: Iterable[str]) -> None:
         """Delete what these claims wrote, because the caller did not get the answer."""
-        for claim_id in claim_ids:
-            claim = self._answered.pop(claim_id, None)
-            if claim is not None:
-                self.endings[ClaimState.CONFIRMED.value] -= 1
-                claim.wanted, claim.abandoned = False, True
-                if claim.other_wanted() is None:
-                    self._nova_knows_s[claim.place] = claim.nova_knows_s
-                self._open_again(claim)
-                self._take_back(step, claim)
+        unheard = [claim for one in claim_ids if (claim := self._answered.pop(one, None)) is not None]
+        answered = self._answered_at({claim.place for claim in unheard})
+        for claim in unheard:
+            self.endings[ClaimState.CONFIRMED.value] -= 1
+            claim.wanted, claim.abandoned = False, True
+            if claim.other_wanted() is None:
+                self._nova_knows_s[claim.place] = claim.nova_knows_s
+            self._open_again(claim, answered[claim.place])
+            self._take_back(step, claim)
 
     # -- unwinding
 
