@@ -220,6 +220,17 @@ def test_the_first_of_two_answers_counts_when_nobody_has_heard_the_second_one() 
     assert deletes_in(driver.unanswered(asked(driver, "req-3"))) == []
 
 
+def test_the_second_of_two_answers_counts_when_nobody_has_heard_the_first_one() -> None:
+    # given two answers, one after the other, the first of which nobody hears
+    driver = SchedulerDriver().without_agents("node-1")
+    first = only(ef.Answer, driver.written(asked(driver, "req-1")))
+    driver.wait(0.1)
+    only(ef.Answer, driver.written(asked(driver, "req-2")))
+    driver.give(ev.AnswerUnheard(first.claim_ids, cause=first.cause))
+    # when the server is asked for once more, and that write gets no answer, the second answer stays
+    assert deletes_in(driver.unanswered(asked(driver, "req-3"))) == []
+
+
 def test_an_answer_of_long_ago_delays_no_delete() -> None:
     driver = SchedulerDriver().without_agents("node-1")
     only(ef.Answer, driver.written(asked(driver, "req-1")))
