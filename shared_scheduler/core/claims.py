@@ -443,9 +443,9 @@ class Claims:
         for claim in unheard:
             self.endings[ClaimState.CONFIRMED.value] -= 1
             claim.wanted, claim.abandoned = False, True
+            self._open_again(claim, answered[claim.place])
             if claim.other_wanted() is None:
                 self._nova_knows_s[claim.place] = claim.nova_knows_s
-            self._open_again(claim, answered[claim.place])
             self._take_back(step, claim)
 
     # -- unwinding
