@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import requests
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
+from shared_scheduler.model.moves import Move
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
 from tests.unit.core.scheduler_driver import of_kind, request
 from tests.unit.placement.one_scheduler import OneScheduler, node
-from tests.unit.placement.real_placement import Clock, World, never_sent
+from tests.unit.placement.real_placement import Clock, Fault, World, lost_reply, never_sent
 
 SERVER, OTHER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 LONG_S = 300.0
@@ -44,8 +46,9 @@ def scheduler(world: World, clock: Clock, nova: Nova) -> OneScheduler:
     return OneScheduler(world, clock, nova)
 
 
-def asked(scheduler: OneScheduler, request_id: str, *servers: str) -> list[ef.WriteAllocation]:
-    return of_kind(ef.WriteAllocation, scheduler.driver.ask(request(*servers, request_id=request_id)))
+def asked(scheduler: OneScheduler, request_id: str, *servers: str, **more: Any) -> list[ef.WriteAllocation]:
+    scheduler.driver.now = max(scheduler.driver.now, scheduler.clock.now)
+    return of_kind(ef.WriteAllocation, scheduler.driver.ask(request(*servers, request_id=request_id, **more)))
 
 
 def carried_out(scheduler: OneScheduler, write: ef.WriteAllocation) -> None:
@@ -58,9 +61,11 @@ def lost(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Resp
     raise requests.exceptions.ReadTimeout("read timed out")
 
 
-def unanswered(scheduler: OneScheduler, do: Callable[[], AllocationWritten | AllocationDeleted]) -> None:
+def unanswered(
+    scheduler: OneScheduler, do: Callable[[], AllocationWritten | AllocationDeleted], first: Fault = lost
+) -> None:
     """A call is lost, and Placement is away until the end of the write or delete; then it is back."""
-    scheduler.world.http.faults = [lost, *[never_sent] * 1000]
+    scheduler.world.http.faults = [first, *[never_sent] * 1000]
     event = do()
     scheduler.world.http.faults = []
     scheduler.driver.now = scheduler.clock.now
@@ -156,3 +161,67 @@ def test_a_request_that_comes_after_the_answer_does_not_delete_what_was_answered
     # then what was answered stands
     assert list(scheduler.stands(SERVER)) == [there]
     scheduler.driver.idle()
+
+
+def test_what_was_written_is_not_deleted_however_long_its_request_takes(world: World, scheduler: OneScheduler) -> None:
+    # given a request of two servers, one of which is written
+    there = node(world)
+    scheduler.driver.without_agents(there)
+    first, second = asked(scheduler, "written", SERVER, OTHER)
+    carried_out(scheduler, first)
+    # when the write of another request for it is lost some time later, and writes in doubt are checked
+    scheduler.clock.now += 30.0
+    (again,) = asked(scheduler, "lost", SERVER)
+    unanswered(scheduler, lambda: scheduler.writer.write(again))
+    scheduler.clock.now += 5.0
+    scheduler.writer.sweep(busy=lambda _: False)
+    # then what the first one is answered with at last stands
+    told(scheduler, second, WriteCode.WRITTEN)
+    assert outcomes(scheduler) == {"lost": ef.Fail, "written": ef.Answer}
+    assert list(scheduler.stands(SERVER)) == [there]
+
+
+def test_a_lost_write_that_arrives_after_a_failed_build_is_deleted(
+    world: World, scheduler: OneScheduler, nova: Nova
+) -> None:
+    # given two requests for a server at once: one is answered, and the write of the other one is under way for long
+    scheduler.driver.without_agents(node(world))
+    (first,), (again,) = asked(scheduler, "answered", SERVER), asked(scheduler, "lost", SERVER)
+    carried_out(scheduler, first)
+    nova.found = ServerLocation(ServerActivity.UNDER_WAY)
+    under_way: list[Callable[[], requests.Response]] = []
+
+    def held(_: str, __: str, carry_out: Callable[[], requests.Response]) -> requests.Response:
+        under_way.append(carry_out)
+        raise requests.exceptions.ReadTimeout("read timed out")
+
+    unanswered(scheduler, lambda: scheduler.writer.write(again), held)
+    # when nova-compute cannot build the server, and removes its allocations, and the write arrives
+    scheduler.remove_all(SERVER)
+    under_way[0]()
+    assert scheduler.stands(SERVER) != {}
+    nova.found = ServerLocation(ServerActivity.AT_REST)
+    # then it is deleted
+    for _ in range(10):
+        wait(scheduler, LONG_S / 10)
+    assert scheduler.stands(SERVER) == {}
+    scheduler.driver.idle()
+
+
+def test_the_build_of_a_server_does_not_hide_a_write_of_its_unshelve(
+    world: World, scheduler: OneScheduler, nova: Nova
+) -> None:
+    # given a server that was built, and shelved at once
+    scheduler.driver.without_agents(node(world))
+    carried_out(scheduler, *asked(scheduler, "build", SERVER))
+    scheduler.remove_all(SERVER)
+    nova.found = ServerLocation(ServerActivity.UNDER_WAY)
+    # when it is unshelved to the same host, and that write is carried out without an answer
+    scheduler.clock.now += 5.0
+    (write,) = asked(scheduler, "unshelve", SERVER, move=Move.UNSHELVE)
+    other = node(world)
+    scheduler.driver.without_agents(other)
+    unanswered(scheduler, lambda: scheduler.writer.write(write), lost_reply)
+    # then the next host takes its place
+    assert outcomes(scheduler) == {"build": ef.Answer, "unshelve": ef.Answer}
+    assert list(scheduler.stands(SERVER)) == [other]
