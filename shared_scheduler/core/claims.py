@@ -99,7 +99,7 @@ from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.step import Fact, Step, Timers
 from shared_scheduler.core.write_pace import BurstForecast
 from shared_scheduler.protocol.backoff import Backoff
-from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S, MAPPED_WITHIN_S
 from shared_scheduler.protocol.messages import Reason, RefusalCode, Verdict
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Version
@@ -284,6 +284,7 @@ class Claims:
                 standing=intent.standing,
                 is_new=intent.is_new,
                 left=left,
+                nova_knows_s=claim.answer_known_s if intent.is_new else deadline_s + MAPPED_WITHIN_S,
             )
         )
 

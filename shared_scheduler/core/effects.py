@@ -72,6 +72,7 @@ class WriteAllocation(OfRequest):
     they need not be read.  None: they must be read.
     ``is_new``: it is of a new server, which is in no cell before a scheduler has answered.
     ``left``: of a merge, what the last write of this scheduler is known to have left.
+    ``nova_knows_s``: when Nova knows of an answer with it.
     """
 
     claim_id: str
@@ -90,6 +91,7 @@ class WriteAllocation(OfRequest):
     standing: Consumer | None = None
     is_new: bool = False
     left: Consumer | None = None
+    nova_knows_s: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)

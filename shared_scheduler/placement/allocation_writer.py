@@ -53,7 +53,6 @@ from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
 from shared_scheduler.placement.reconciler import Locate, Reconciler, ServerActivity, put_back
 from shared_scheduler.placement.write_course import WriteCourse
 from shared_scheduler.protocol.backoff import Backoff
-from shared_scheduler.protocol.messages import Allocations
 
 LOG = logging.getLogger(__name__)
 
@@ -173,8 +172,8 @@ class AllocationWriter:
 
     def written(self, effect: WriteAllocation, reply: Reply) -> AllocationWritten:
         """Complete a write whose batch succeeded with this reply."""
-        self._settled(effect, effect.allocations)
         generation = consumer_conflicts.generation_after(None)
+        self._settled(effect, WriteAttempt(effect.allocations, {}, generation, effect.is_new))
         answer = AllocationWritten(
             effect.claim_id, WriteCode.WRITTEN, "", effect.allocations, generation=generation, cause=effect.cause
         )
@@ -270,7 +269,7 @@ class AllocationWriter:
         """Earlier writes of this scheduler for the consumer that may have been carried out.  None, if Nova has a new
         server in a cell: another scheduler has answered, and has written what stands."""
         with self._lock:
-            attempts = self._in_doubt.attempts(effect.consumer)
+            attempts = self._in_doubt.attempts(effect.consumer, self._clock())
         return () if attempts and effect.is_new and self._is_in_cell(effect.consumer) else attempts
 
     def _is_in_cell(self, consumer: str) -> bool:
@@ -302,7 +301,7 @@ class AllocationWriter:
         effect, left = course.effect, course.attempt(code)
         detail = "" if code is WriteCode.WRITTEN else "Placement did not answer"
         if code is WriteCode.WRITTEN:
-            self._settled(effect, left.written)
+            self._settled(effect, left)
         elif course.unsure:
             with self._lock:
                 self._in_doubt.add(effect.consumer, left, self._clock())
@@ -427,10 +426,10 @@ class AllocationWriter:
         """Whether another scheduler, or another claim of this one, may have written what stands: this claim got no
         answer, or it is not known which generation it has made, and Nova has the new server in a cell, as after an
         answer."""
-        effect, attempt = course.effect, course.attempt
+        effect, attempt, now = course.effect, course.attempt, self._clock()
         with self._lock:
-            in_doubt = attempt.generation is None or attempt in self._in_doubt.attempts(effect.consumer)
-            in_doubt |= self._in_doubt.may_be_anothers(effect.consumer, effect.claim_id, attempt.written, self._clock())
+            in_doubt = attempt.generation is None or attempt in self._in_doubt.attempts(effect.consumer, now)
+            in_doubt |= self._in_doubt.may_be_anothers(effect.consumer, effect.claim_id, attempt, now)
         return in_doubt and effect.is_new and self._is_in_cell(effect.consumer)
 
     def _why_held(self, consumer: str, attempt: WriteAttempt) -> tuple[str, bool] | None:
@@ -459,7 +458,7 @@ class AllocationWriter:
         """Check consumers with an unknown outcome again (not those of a write under way: ``busy``)."""
         now = self._clock()
         with self._lock:
-            due = self._in_doubt.all() if everything else self._in_doubt.due(now)
+            due = self._in_doubt.checkable(now) if everything else self._in_doubt.due(now)
         for consumer, attempts in due:
             if self._clock() > now + SWEEP_PATIENCE_S:
                 return
@@ -501,9 +500,9 @@ class AllocationWriter:
         with self._lock:
             return self._late.may_arrive(consumer, self._clock())
 
-    def _settled(self, effect: WriteAllocation, written: Allocations) -> None:
+    def _settled(self, effect: WriteAllocation, left: WriteAttempt) -> None:
         with self._lock:
-            self._in_doubt.settled(effect.consumer, effect.claim_id, written, effect.deadline_s)
+            self._in_doubt.settled(effect.consumer, effect.claim_id, left, effect.nova_knows_s)
         self._has_allocations(effect.consumer)
 
     def _deleted(self, consumer: str, attempt: WriteAttempt) -> None:

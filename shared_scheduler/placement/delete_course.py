@@ -41,7 +41,7 @@ class DeleteCourse:
     @classmethod
     def begin(cls, effect: DeleteAllocation) -> Self:
         """The state before the consumer is read."""
-        attempt = WriteAttempt(effect.written, effect.before, effect.generation)
+        attempt = WriteAttempt(effect.written, effect.before, effect.generation, effect.is_new)
         return cls(effect, attempt, ConsumerAllocations(attempt.written, attempt.generation))
 
     def compare(self, standing: ConsumerAllocations) -> None:

@@ -6,8 +6,8 @@ are exactly ours are then deleted.  A check does not count if it has no answer, 
 allocations.  While a write is stored, a conflict with it is recognised as a conflict with our own write, until what it
 wrote was deleted: another scheduler may write the same from then on.
 
-A write that may have left the same allocations as one that was answered shortly before is not stored: another request
-for the server may have been answered with them.  The core deletes them if neither is needed.
+A write that may have left the same allocations as one that was answered shortly before is hidden: another request for
+the server may have been answered with them.  It is checked when Nova knows whether the server needs them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from enum import StrEnum
 from cachetools import FIFOCache
 
 from shared_scheduler.model.resources import same_allocations
-from shared_scheduler.protocol.limits import MAPPED_WITHIN_S
 from shared_scheduler.protocol.messages import Allocations
 
 #: Seconds from the write to the first check, and from each check to the next.
@@ -46,12 +45,13 @@ class WriteAttempt:
     """Allocations that may have been written, and those before.
 
     ``generation``: the consumer's generation after the write.  A later writer of the same allocations has given it
-    another one.  None: not known.
+    another one.  None: not known.  ``is_new``: of a new server, which no later operation is.
     """
 
     written: Allocations
     before: Allocations = field(default_factory=dict)
     generation: int | None = None
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,13 @@ class _Answered:
     """What the last write with an answer has left, and its claim; until Nova knows whether the server needs it."""
 
     claim_id: str
-    written: Allocations
+    left: WriteAttempt
     until_s: float
 
-    def is_like(self, written: Allocations, now: float) -> bool:
+    def hides(self, other: WriteAttempt, now: float) -> bool:
         """Whether another write has left the same, and may be taken for this one."""
-        return now < self.until_s and same_allocations(self.written, written)
+        left = self.left
+        return now < self.until_s and left.is_new == other.is_new and same_allocations(left.written, other.written)
 
 
 @dataclass(slots=True)
@@ -90,15 +91,12 @@ class InDoubtWrites:
 
     def add(self, consumer: str, attempt: WriteAttempt, now: float) -> bool:
         """Store an attempt; False if an older consumer was dropped for it."""
-        answered = self._answered.get(consumer)
-        if answered is not None and answered.is_like(attempt.written, now):
-            return True
         case = self._cases.pop(consumer, None) or _Case([], 0.0)
         if attempt not in case.attempts:
             case.attempts.append(attempt)
         if attempt in case.deleted:
             case.deleted.remove(attempt)
-        case.checks, case.check_at_s = 0, now + self._checks_after_s[0]
+        case.checks, case.check_at_s = 0, max(now + self._checks_after_s[0], self._hidden_until_s(consumer, case, now))
         case.under_way_since_s = None
         self._cases[consumer] = case
         if len(self._cases) <= self._max_consumers:
@@ -106,10 +104,18 @@ class InDoubtWrites:
         del self._cases[next(iter(self._cases))]
         return False
 
-    def attempts(self, consumer: str) -> tuple[WriteAttempt, ...]:
-        """The attempts of one consumer that may have been carried out, and were not deleted; oldest first."""
-        case = self._cases.get(consumer)
-        return tuple(one for one in case.attempts if one not in case.deleted) if case else ()
+    def _hidden_until_s(self, consumer: str, case: _Case, now: float) -> float:
+        """Until when an attempt is hidden."""
+        answered = self._answered.get(consumer)
+        is_hidden = answered is not None and any(answered.hides(one, now) for one in case.attempts)
+        return answered.until_s if answered is not None and is_hidden else now
+
+    def attempts(self, consumer: str, now: float) -> tuple[WriteAttempt, ...]:
+        """The attempts of one consumer that may have been carried out, are not hidden, and were not deleted; oldest
+        first."""
+        case, answered = self._cases.get(consumer), self._answered.get(consumer)
+        left = [one for one in case.attempts if one not in case.deleted] if case else []
+        return tuple(one for one in left if answered is None or not answered.hides(one, now))
 
     def deleted(self, consumer: str, attempt: WriteAttempt) -> None:
         """Note that what an attempt wrote was deleted.  It was sent perhaps twice, so it is still checked."""
@@ -118,11 +124,12 @@ class InDoubtWrites:
         if case is not None and attempt in case.attempts and attempt not in case.deleted:
             case.deleted.append(attempt)
 
-    def settled(self, consumer: str, claim_id: str, written: Allocations, deadline_s: float) -> None:
-        """Remove a consumer whose allocations are known: the write of this claim was answered before its deadline."""
+    def settled(self, consumer: str, claim_id: str, left: WriteAttempt, nova_knows_s: float) -> None:
+        """Remove a consumer whose allocations are known: the write of this claim was answered.  ``nova_knows_s``: when
+        Nova knows of an answer with it."""
         self._cases.pop(consumer, None)
         self._answered.pop(consumer, None)
-        self._answered[consumer] = _Answered(claim_id, written, deadline_s + MAPPED_WITHIN_S)
+        self._answered[consumer] = _Answered(claim_id, left, nova_knows_s)
 
     def deleting(self, consumer: str, claim_id: str) -> None:
         """Note that what a claim wrote is not needed any more."""
@@ -130,10 +137,10 @@ class InDoubtWrites:
         if answered is not None and answered.claim_id == claim_id:
             del self._answered[consumer]
 
-    def may_be_anothers(self, consumer: str, claim_id: str, written: Allocations, now: float) -> bool:
+    def may_be_anothers(self, consumer: str, claim_id: str, attempt: WriteAttempt, now: float) -> bool:
         """Whether the write of another claim was answered with the same allocations, which are not deleted yet."""
         answered = self._answered.get(consumer)
-        return answered is not None and answered.claim_id != claim_id and answered.is_like(written, now)
+        return answered is not None and answered.claim_id != claim_id and answered.hides(attempt, now)
 
     def due(self, now: float) -> list[tuple[str, tuple[WriteAttempt, ...]]]:
         """The consumers whose check is due."""
@@ -142,6 +149,10 @@ class InDoubtWrites:
     def all(self) -> list[tuple[str, tuple[WriteAttempt, ...]]]:
         """All consumers."""
         return [(consumer, tuple(case.attempts)) for consumer, case in self._cases.items()]
+
+    def checkable(self, now: float) -> list[tuple[str, tuple[WriteAttempt, ...]]]:
+        """The consumers that may be checked before they are due: no attempt is hidden."""
+        return [(one, found) for one, found in self.all() if self._hidden_until_s(one, self._cases[one], now) <= now]
 
     def checked(self, consumer: str, now: float, result: CheckResult) -> bool:
         """Note the result of a check; False if the consumer was forgotten with an unknown outcome."""

@@ -132,7 +132,7 @@ class WriteCourse:
 
     def attempt(self, code: WriteCode) -> WriteAttempt:
         """What a write that ends so may have left."""
-        return WriteAttempt(self.next.allocations, self.base, self.made(code))
+        return WriteAttempt(self.next.allocations, self.base, self.made(code), self.effect.is_new)
 
     def shows_in(self, standing: ConsumerAllocations) -> bool:
         """Whether the last write was carried out, and another writer has changed its allocations since."""

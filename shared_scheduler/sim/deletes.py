@@ -85,9 +85,9 @@ class Deletes:
 
     def _is_doubtful(self, course: DeleteCourse) -> bool:
         """Whether another scheduler, or another claim of this one, may have written what is about to be deleted."""
-        effect, attempt = course.effect, course.attempt
-        in_doubt = attempt.generation is None or attempt in self._in_doubt.attempts(effect.consumer)
-        in_doubt |= self._in_doubt.may_be_anothers(effect.consumer, effect.claim_id, attempt.written, self._clock.now)
+        effect, attempt, now = course.effect, course.attempt, self._clock.now
+        in_doubt = attempt.generation is None or attempt in self._in_doubt.attempts(effect.consumer, now)
+        in_doubt |= self._in_doubt.may_be_anothers(effect.consumer, effect.claim_id, attempt, now)
         return in_doubt and effect.is_new and self._owners.is_in_cell(effect.consumer)
 
     def take_back(self, consumer: str, part: Allocations, rest: Allocations, claim_id: str) -> None:

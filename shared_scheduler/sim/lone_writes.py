@@ -86,14 +86,14 @@ class LoneWrites:
         return replace(found, project_id=effect.project_id, user_id=effect.user_id) if found.allocations else found
 
     def _attempts(self, effect: WriteAllocation) -> tuple[WriteAttempt, ...]:
-        attempts = self._in_doubt.attempts(effect.consumer)
+        attempts = self._in_doubt.attempts(effect.consumer, self._clock.now)
         return () if attempts and effect.is_new and self._nova.is_in_cell(effect.consumer) else attempts
 
     def ended(self, lone: LoneWrite, code: WriteCode) -> None:
         """Note that a write has ended: whether it may have been carried out although it got no answer."""
         effect, left = lone.effect, lone.course.attempt(code)
         if code is WriteCode.WRITTEN:
-            self._in_doubt.settled(effect.consumer, effect.claim_id, left.written, effect.deadline_s)
+            self._in_doubt.settled(effect.consumer, effect.claim_id, left, effect.nova_knows_s)
         elif lone.course.unsure:
             self._in_doubt.add(effect.consumer, left, self._clock.now)
 

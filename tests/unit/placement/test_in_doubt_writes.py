@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shared_scheduler.placement.in_doubt_writes import (
     AGAIN_AFTER_S,
     UNDER_WAY_MAX_S,
@@ -62,45 +64,65 @@ def test_every_attempt_of_a_consumer_is_remembered_once() -> None:
     in_doubt = InDoubtWrites()
     for attempt in (ONE, TWO, ONE):
         in_doubt.add("c", attempt, 0.0)
-    assert in_doubt.attempts("c") == (ONE, TWO)
-    in_doubt.settled("c", "claim-1", TWO.written, 60.0)
-    assert in_doubt.attempts("c") == ()
+    assert in_doubt.attempts("c", 0.0) == (ONE, TWO)
+    in_doubt.settled("c", "claim-1", TWO, 60.0)
+    assert in_doubt.attempts("c", 0.0) == ()
 
 
 def test_what_was_answered_for_one_claim_is_in_doubt_for_no_other() -> None:
     # given a claim whose write was answered
     in_doubt = InDoubtWrites()
-    in_doubt.settled("c", "claim-1", ONE.written, 60.0)
+    in_doubt.settled("c", "claim-1", ONE, 60.0)
     # when the same of another claim gets no answer, that may be the first one's
     in_doubt.add("c", ONE, 0.0)
-    assert in_doubt.attempts("c") == () and in_doubt.may_be_anothers("c", "claim-2", ONE.written, 0.0)
+    assert in_doubt.attempts("c", 0.0) == () and in_doubt.may_be_anothers("c", "claim-2", ONE, 0.0)
     # and another host, or another server, may not
     in_doubt.add("c", TWO, 0.0)
     in_doubt.add("d", ONE, 0.0)
-    assert (in_doubt.attempts("c"), in_doubt.attempts("d")) == ((TWO,), (ONE,))
-    assert not in_doubt.may_be_anothers("c", "claim-2", TWO.written, 0.0)
-    assert not in_doubt.may_be_anothers("c", "claim-1", ONE.written, 0.0)
+    assert (in_doubt.attempts("c", 0.0), in_doubt.attempts("d", 0.0)) == ((TWO,), (ONE,))
+    assert not in_doubt.may_be_anothers("c", "claim-2", TWO, 0.0)
+    assert not in_doubt.may_be_anothers("c", "claim-1", ONE, 0.0)
 
 
 def test_what_was_answered_is_in_doubt_again_when_it_is_not_needed_any_more() -> None:
     in_doubt = InDoubtWrites()
-    in_doubt.settled("c", "claim-1", ONE.written, 60.0)
+    in_doubt.settled("c", "claim-1", ONE, 60.0)
     in_doubt.deleting("c", "claim-2")
-    assert in_doubt.may_be_anothers("c", "claim-2", ONE.written, 0.0)
+    assert in_doubt.may_be_anothers("c", "claim-2", ONE, 0.0)
     in_doubt.deleting("c", "claim-1")
     in_doubt.add("c", ONE, 0.0)
-    assert in_doubt.attempts("c") == (ONE,)
+    assert in_doubt.attempts("c", 0.0) == (ONE,)
 
 
 def test_what_was_answered_long_ago_hides_no_later_write() -> None:
     # given a server that was built on a host, and shelved since
     in_doubt = InDoubtWrites()
-    in_doubt.settled("c", "claim-1", ONE.written, 60.0)
+    in_doubt.settled("c", "claim-1", ONE, 60.0)
     # when it is unshelved to the same host, and that write gets no answer
     in_doubt.add("c", ONE, 600.0)
     # then it is in doubt, and the next host of the request may take it over
-    assert in_doubt.attempts("c") == (ONE,)
-    assert not in_doubt.may_be_anothers("c", "claim-2", ONE.written, 600.0)
+    assert in_doubt.attempts("c", 600.0) == (ONE,)
+    assert not in_doubt.may_be_anothers("c", "claim-2", ONE, 600.0)
+
+
+def test_what_is_hidden_is_checked_when_nova_knows_of_the_answer() -> None:
+    # given a write that may have left the same as one that was answered, and one for another host
+    in_doubt = InDoubtWrites()
+    in_doubt.settled("c", "claim-1", ONE, 60.0)
+    for attempt in (ONE, TWO):
+        in_doubt.add("c", attempt, 0.0)
+    # then they are not checked before, not even at a stop
+    assert in_doubt.due(59.9) == in_doubt.checkable(59.9) == []
+    assert in_doubt.due(60.0) == in_doubt.checkable(60.0) == [("c", (ONE, TWO))]
+    assert in_doubt.attempts("c", 60.0) == (ONE, TWO)
+
+
+def test_the_answer_to_a_build_hides_no_write_of_a_later_operation() -> None:
+    in_doubt = InDoubtWrites()
+    in_doubt.settled("c", "claim-1", replace(ONE, is_new=True), 60.0)
+    in_doubt.add("c", ONE, 0.0)
+    assert in_doubt.attempts("c", 0.0) == (ONE,)
+    assert in_doubt.due(2.0) == in_doubt.checkable(0.0) == [("c", (ONE,))]
 
 
 def test_an_attempt_that_was_deleted_is_only_checked() -> None:
@@ -109,10 +131,10 @@ def test_an_attempt_that_was_deleted_is_only_checked() -> None:
         in_doubt.add("c", attempt, 0.0)
     for consumer in ("c", "d"):
         in_doubt.deleted(consumer, ONE)
-    assert in_doubt.attempts("c") == (TWO,)
+    assert in_doubt.attempts("c", 0.0) == (TWO,)
     assert in_doubt.all() == [("c", (ONE, TWO))]
     in_doubt.add("c", ONE, 1.0)
-    assert in_doubt.attempts("c") == (ONE, TWO)
+    assert in_doubt.attempts("c", 0.0) == (ONE, TWO)
 
 
 def test_an_attempt_that_was_deleted_twice_and_made_again_is_in_doubt() -> None:
@@ -121,7 +143,7 @@ def test_an_attempt_that_was_deleted_twice_and_made_again_is_in_doubt() -> None:
     for _ in range(2):
         in_doubt.deleted("c", ONE)
     in_doubt.add("c", ONE, 1.0)
-    assert in_doubt.attempts("c") == (ONE,)
+    assert in_doubt.attempts("c", 0.0) == (ONE,)
 
 
 def test_the_memory_is_bounded_and_a_drop_is_reported() -> None:

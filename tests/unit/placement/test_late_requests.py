@@ -192,7 +192,7 @@ def test_a_loser_leaves_what_stands_for_a_new_server_that_has_an_answer(
 ) -> None:
     # given one request that two schedulers got, and a write of the first one that was given up and never came
     node = world.provider()
-    location, effect = ServerLocation(activity, node), intent(node)
+    location, effect = ServerLocation(activity, node), intent(node, is_new=True)
     loser = AllocationWriter(world.client, clock, clock.pause, random.Random(1), lambda _: location)
     world.http.faults = [Held(), *[never_sent] * 1000]
     given_up = loser.write(effect)
