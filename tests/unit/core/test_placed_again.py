@@ -174,6 +174,22 @@ def test_of_moves_whose_answers_nobody_hears_the_last_one_leaves_what_stood_befo
     assert (delete.generation, delete.before) == (7, source)
 
 
+def test_of_moves_whose_answers_nobody_hears_what_others_have_added_in_between_is_all_that_is_left() -> None:
+    # given the same move twice; neutron has added a port after the first write, and the second one kept both
+    driver = SchedulerDriver().without_agents("node-1")
+    asks = [driver.ask(request(request_id=one, merge_with_existing=True)) for one in ("req-1", "req-2")]
+    first, second = (of_kind(ef.WriteAllocation, effects)[0] for effects in asks)
+    source, port = taken("node-2"), {"port": {"NET_BW_EGR_KILOBIT_PER_SEC": 1}}
+    answers = [
+        written_as(driver, first, 5, source),
+        written_as(driver, second, 7, {**source, **first.allocations, **port}),
+    ]
+    # when nobody hears either answer, the delete leaves the source and the port
+    assert deletes_in(unheard(driver, answers[0])) == []
+    (delete,) = of_kind(ef.DeleteAllocation, unheard(driver, answers[1]))
+    assert (delete.generation, delete.before) == (7, {**source, **port})
+
+
 def answered_before(driver: SchedulerDriver, **more: Any) -> ef.WriteAllocation:
     """A request was answered, and then the broker delivers it again; the write of the second one."""
     only(ef.Answer, driver.written(of_kind(ef.WriteAllocation, driver.ask(request(**more)))[0]))
