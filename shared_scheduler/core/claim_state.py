@@ -160,16 +160,15 @@ class OpenClaim:
     def take_over(self, claim: OpenClaim) -> None:
         """Delete later what a claim of another request has left as well: one has written over the other.
 
-        ``claim`` is not deleted for the sake of this one.  Whichever wrote last has made the generation, and whichever
-        wrote first knows what stood before both."""
+        ``claim`` is not deleted for the sake of this one.  Whichever wrote last has made the generation, and what one
+        has added did not stand before both."""
         mine, its = self.generation, claim.generation
         if claim.write_code != WriteCode.WRITTEN or mine is None or its is None:
             return
-        if not same_allocations(claim.written, self.written):
-            return
-        self.generation = max(mine, its)
-        if same_allocations(self.before, self.written):
-            self.before = claim.before
+        if same_allocations(claim.written, self.written):
+            self.generation = max(mine, its)
+        part = {name: amounts for name, amounts in claim.written.items() if name not in claim.before}
+        self.before = {name: amounts for name, amounts in self.before.items() if part.get(name) != amounts}
 
     @property
     def answer_known_s(self) -> float:
