@@ -34,6 +34,7 @@ from shared_scheduler.sim.invariants import Violation
 from shared_scheduler.sim.left_out_hosts import LeftOutHosts
 from shared_scheduler.sim.left_providers import SearchChecks
 from shared_scheduler.sim.over_commits import OverCommits
+from shared_scheduler.sim.placement import Write
 from shared_scheduler.sim.published import Published
 from shared_scheduler.sim.soft_choices import SoftChoices
 from shared_scheduler.sim.topology import Holding, holding_in, holding_of, over_given
@@ -66,6 +67,8 @@ CLEAN_UP_CALLS = 10
 #: a deadline on the clock of a machine, which is another one than that of the world, is rounded by less than this
 ROUNDED_S = 1e-6
 
+#: a server that needs the allocations of its node
+PROMISED = (ServerState.BUILDING, ServerState.LIVES)
 #: a server to which no resources are promised any more
 GONE = (ServerState.FAILED, ServerState.DELETED, ServerState.MOVES)
 
@@ -281,13 +284,25 @@ class Checkers:
 
     def taken_back(self, scheduler: SimScheduler, server: Server, allocations: Allocations) -> None:
         """A scheduler is about to delete the allocations of a server."""
-        needed = server.state in (ServerState.BUILDING, ServerState.LIVES) and server.node in allocations
+        needed = server.state in PROMISED and server.node in allocations
         asked_s = self._world.users.asked[server.request_id].asked_s
-        if server.twins and self._world.was_down_since(asked_s):  # each has written it first, as far as it knows
+        if len(server.twins) > 1 and self._world.was_down_since(asked_s):  # each has written first, as far as it knows
             needed = False
         self.check("allocation_kept", not needed, scheduler.name, server.uuid, server.state, "on", server.node)
         held = (one for node in allocations for one in self._accepted.get(node, {}).items())
         self._taken_back.update(claim_id for claim_id, claim in held if claim.consumer == server.uuid)
+
+    def replaced(self, write: Write) -> None:
+        """A write is carried out: one of a scheduler leaves what a server needs."""
+        server = self._world.owners().get(write.consumer)  # None: a migration
+        if server is None or not write.writer.startswith("scheduler-") or server.state not in PROMISED:
+            return
+        asked_s = self._world.users.asked[server.request_id].asked_s
+        excused = len(server.twins) > 1 and self._world.was_down_since(asked_s)
+        kept = server.node in write.allocations or excused
+        self.check(
+            "allocation_kept", kept, write.writer, server.uuid, "on", server.node, "is written", write.allocations
+        )
 
     def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
         """A scheduler is about to apply an increment."""
@@ -386,8 +401,9 @@ class Checkers:
     def answered(self, scheduler: SimScheduler, asked: SentRequest, effect: ef.Answer | ef.Fail) -> None:
         """A scheduler ends a request."""
         where, request_id = scheduler.name, asked.request.request_id
-        self.check("answered_once", where not in asked.ended_by, where, request_id, "again")
-        in_time = self._world.now <= asked.deadline_s + LATE_MAX_S
+        deadlines = asked.deadlines_of(where)
+        self.check("answered_once", asked.ended_by[where] < len(deadlines), where, request_id, "again")
+        in_time = self._world.now <= max(deadlines, default=asked.deadline_s) + LATE_MAX_S
         undisturbed = scheduler.disturbed_s < asked.asked_s
         self.check("answered_once", in_time or not undisturbed, where, request_id, "late")
         self._check_record(asked, effect)
@@ -448,7 +464,7 @@ class Checkers:
 
     def _check_failure(self, scheduler: SimScheduler, asked: SentRequest) -> None:
         """Applies only when Placement was reachable all the time."""
-        if self._world.placement.up and not self._world.was_down_since(asked.asked_s):
+        if self._world.placement.answers and not self._world.was_down_since(asked.asked_s):
             first = (s for s in asked.servers if s.tries == 1)  # an earlier try may have left something
             left = {s.uuid for s in first if s.uuid in self._world.placement.consumers}
             late = {claim.intent.consumer for claim in scheduler.core.claims.open()}

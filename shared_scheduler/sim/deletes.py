@@ -63,7 +63,7 @@ class Deletes:
         course = DeleteCourse.begin(effect)
         self._in_doubt.deleting(effect.consumer, effect.claim_id)
         course.compare(self._placement.standing(effect.consumer))
-        if not (self._placement.up and in_time):
+        if not (self._placement.answers and in_time):
             return AllocationDeleted(effect.claim_id, False, "no answer", cause=effect.cause)
         if course.is_removed:
             self._owners.change_found(_removal(effect))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import exp, log
 from random import Random
 
@@ -50,6 +51,8 @@ SLOW_S = 12.0
 CRAWLS_S, CRAWL_PROXY_TIMEOUT_S = (30.0, 57.0), 58.0
 #: clocks that jump would not wait for it
 CLOCKS_JUMP = ("agent_clock_jumps", "scheduler_clock_jumps")
+#: schedulers get no answers of Placement for so long, and the mean time in between
+MUTE_S, HEARD_S = (0.5, 4.0), 2.0
 #: a write that loses races fails after so long; longer than a writer waits, and less than ``PROXY_TIMEOUT_S``
 LOSES_S = (5.0, 28.0)
 
@@ -101,6 +104,7 @@ class Faults:
             "placement_loses": self._placement_loses,
             "ports_in_moves": self._ports_in_moves,
             "requests_twice": self._requests_twice,
+            "requests_again": self._requests_again,
             "placement_crawls": self._placement_crawls,
             "host_floods": self._host_floods,
             "provider_stays": self._provider_stays,
@@ -376,13 +380,41 @@ class Faults:
         rng = world.rng(f"twice at {at_s}")
 
         def begin() -> None:
-            world.repeats = rng
+            world.repeats.twice = rng
 
         def end() -> None:
-            world.repeats = None
+            world.repeats.twice = None
 
         self._span(at_s, for_s, begin, end)
         return "to each pair"
+
+    def _requests_again(self, at_s: float, for_s: float) -> str:
+        """The broker delivers each request again, most of them to the same scheduler.
+
+        Half of the time the proxy before Placement fails too: all is carried out, and no answer comes back."""
+        world = self._world
+        rng = world.rng(f"again at {at_s}")
+        mutes = self._mute_placement(rng, at_s, at_s + for_s) if rng.random() < 0.5 else 0
+
+        def begin() -> None:
+            world.repeats.again = rng
+
+        def end() -> None:
+            world.repeats.again = None
+
+        self._span(at_s, for_s, begin, end)
+        return f"to the same scheduler or another, Placement is not heard {mutes} times"
+
+    def _mute_placement(self, rng: Random, at_s: float, until_s: float) -> int:
+        """Let schedulers get no answers for some seconds, again and again; returns how often."""
+        mutes, at_s = 0, at_s + rng.expovariate(1 / HEARD_S)
+        while at_s < until_s:
+            for_s = min(rng.uniform(*MUTE_S), until_s - at_s)
+            self._span(
+                at_s, for_s, partial(self._world.mute_placement, True), partial(self._world.mute_placement, False)
+            )
+            mutes, at_s = mutes + 1, at_s + for_s + rng.expovariate(1 / HEARD_S)
+        return mutes
 
     def _label_bursts(self, at_s: float, _for_s: float) -> str:
         """Many requests for servers of one label come at the same moment."""

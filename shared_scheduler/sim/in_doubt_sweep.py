@@ -71,7 +71,7 @@ class InDoubtSweep:
 
     def _check(self, consumer: str, attempts: tuple[WriteAttempt, ...]) -> CheckResult:
         """Delete the one of the attempts that stands, if nobody needs it."""
-        if not self._placement.up:
+        if not self._placement.answers:
             return CheckResult.UNANSWERED
         standing = self._placement.standing(consumer)
         for attempt in attempts:

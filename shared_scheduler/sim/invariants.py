@@ -23,7 +23,8 @@ WHILE_IT_RUNS = {
     "answered_once": "Every request is answered once, and in time.",
     "written_first": "Placement has each allocation before an answer names it.",
     "own_word": "Of each claim that was cast and is answered, the agent of its own node has said that it accepts it.",
-    "allocation_kept": "No scheduler deletes the allocation of a server that is being built or is on the host.",
+    "allocation_kept": "No scheduler deletes or replaces the allocation of a server that is being built or is on the "
+    "host.",
     "alternates": "Alternates are in the cell of the selected host, and none of them is a selected host.",
     "selected": "Each node of an answer had the trait or aggregate that was asked for at some time since the request "
     "arrived.",
@@ -69,6 +70,8 @@ AT_REST = {
     "converged": "At rest, every row is fresh, equals the state of its node and holds no claim of its scheduler.",
     "gone": "At rest, no scheduler has a row of a node that has gone for good.",
     "no_orphans": "At rest, every allocation and every pending claim has an owner.",
+    "heard_stands": "At rest, Placement has each server that lives on the host where it is, and, if it was not moved, "
+    "nowhere else.",
     "few_snapshots": "After the faults end, a node sends a bounded number of snapshots.",
     "quiet": "At rest, no snapshots are requested, and only heartbeats and Hellos are sent.",
     "no_request_left": "At rest, no request and no claim is under way or unanswered.",

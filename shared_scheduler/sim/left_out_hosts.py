@@ -48,7 +48,7 @@ class LeftOutHosts:
 
         Decisions on an instance that has a host are about another one: an alternate, or one whose agent is not late.
         What a filter has rejected for the first instance of a request stays rejected for the others, as in Nova."""
-        if not is_plain(request) or FIRST_INSTANCE in decision.reasons:
+        if not is_plain(request) or FIRST_INSTANCE in decision.reasons or self._is_there_twice(scheduler, request):
             return
         (state,) = (one for one in scheduler.core.requests.under_way() if one.request.request_id == request.request_id)
         instance = state.instances[index]
@@ -69,9 +69,14 @@ class LeftOutHosts:
         left = [node for server in asked.servers for node in self._could_be.pop((where, server.uuid), ())]
         for server in asked.servers:
             self._claimed.pop((where, server.uuid), None)
-        if isinstance(effect, ef.Fail) and effect.code in NO_HOST and is_plain(asked.request):
+        is_single = is_plain(asked.request) and not self._is_there_twice(scheduler, asked.request)
+        if isinstance(effect, ef.Fail) and effect.code in NO_HOST and is_single:
             request_id = asked.request.request_id
             self._check("none_left_out", not left, where, request_id, "finds no host beside", *left)
+
+    def _is_there_twice(self, scheduler: SimScheduler, request: Request) -> bool:
+        """Whether a scheduler has got a request more than once: what was claimed for one is not for the other."""
+        return len(self._world.users.asked[request.request_id].deadlines_of(scheduler.name)) > 1
 
 
 def is_plain(request: Request) -> bool:

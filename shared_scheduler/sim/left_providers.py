@@ -46,7 +46,7 @@ class SearchChecks:
         if not left:
             return
         self._since_s[scheduler.name] = since_s = {node: before.get(node, world.now) for node in sorted(left)}
-        if world.placement.up and not world.was_down_since(min(since_s.values())):
+        if world.placement.answers and not world.was_down_since(min(since_s.values())):
             late = [node for node, at_s in since_s.items() if self._is_late(max(at_s, scheduler.disturbed_s))]
             self._check("no_wait_for_no_node", not late, scheduler.name, "waits for", *late)
 

@@ -116,7 +116,7 @@ class LoneWrites:
         self._agenda.work(min(takes_s, left_s), self._run, lambda: self._end_read(lone, then, takes_s <= left_s))
 
     def _end_read(self, lone: LoneWrite, then: Callable[[LoneWrite], None], in_time: bool) -> None:
-        if in_time and self._placement.up:
+        if in_time and self._placement.answers:
             then(lone)
         elif self._clock.now + READ_AGAIN_S < lone.effect.deadline_s:
             self._wait(lone, READ_AGAIN_S, lambda: self._read(lone, then))

@@ -103,6 +103,8 @@ class SimPlacement:
     dropped: Callable[[str, str, bool], None] = _ignore
     stored: Callable[[str, AbstractSet[str], Write | None], None] = _ignore_stored
     up: bool = True
+    #: schedulers get no answers, although it carries out what they send
+    mute: bool = False
     loses_s: float = 0.0
     #: for how long a proxy holds a call before Placement begins it
     held_s: float = 0.0
@@ -122,6 +124,11 @@ class SimPlacement:
     writers: defaultdict[str, Writers] = field(default_factory=lambda: defaultdict(Writers))
     _on: dict[str, dict[str, Allocations]] = field(default_factory=dict)
     _used: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def answers(self) -> bool:
+        """Whether a scheduler gets answers."""
+        return self.up and not self.mute
 
     # -- providers
 

@@ -340,7 +340,7 @@ class SimScheduler:
 
     def _read_standing(self, effect: ef.AskGroup, members: dict[str, bool]) -> None:
         placement = self._placement
-        error = "" if placement.up else "Placement is down"
+        error = "" if placement.answers else "Placement is down"
         (self.groups_unread.add if error else self.groups_unread.discard)(effect.request_id)
         held = {
             uuid: placement.consumers[uuid]
@@ -357,7 +357,7 @@ class SimScheduler:
         self._reply(ev.GroupAnswered(effect.ask_id, known, error, unanswered, gone, hosts, cause=effect.cause))
 
     def _answer_question(self, effect: ef.AskCandidates | ef.AskFitting | ef.AskConsumer) -> None:
-        error = "" if self._placement.up else "Placement is down"
+        error = "" if self._placement.answers else "Placement is down"
         match effect:
             case ef.AskCandidates(ask_id, node, queries):
                 found = () if error else self._candidates(node, queries)

@@ -56,7 +56,7 @@ class UnjudgedWrites:
         self._agenda.work(takes_s, self._run, lambda: self._check(lone))
 
     def _check(self, lone: LoneWrite) -> None:
-        if not self._placement.up:
+        if not self._placement.answers:
             self._check_again(lone)
             return
         found = self._overfull(lone)

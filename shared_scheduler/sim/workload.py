@@ -8,6 +8,7 @@ without a request to a scheduler: such an instance has no claim on its host.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -112,7 +113,7 @@ class Server:
     #: the number of requests for it
     tries: int = 1
     group: ServerGroup | None = None
-    #: the two schedulers that have got one request for it
+    #: the schedulers that have got one request for it, if the broker has delivered it more than once: two, or one twice
     twins: frozenset[str] = frozenset()
 
 
@@ -127,12 +128,19 @@ class SentRequest:
     servers: tuple[Server, ...]
     outcome: Answer | Fail | None = None  # that its caller gets: the first one
     ended_s: float = 0.0
-    #: the schedulers that have ended it; two if the broker has delivered it twice
-    ended_by: set[str] = field(default_factory=set)
+    #: what the broker has delivered besides the request itself: to whom, and until when that one may answer
+    copies: list[tuple[str, float]] = field(default_factory=list)
+    #: how often each scheduler has ended it
+    ended_by: Counter[str] = field(default_factory=Counter)
     #: its caller had stopped waiting when the answer arrived
     unheard: bool = False
     #: of a move: called with the answer that its caller has heard; None: it failed
     moved: Callable[[Answer | None], None] | None = None
+
+    def deadlines_of(self, scheduler: str) -> list[float]:
+        """Until when a scheduler may answer, for each time that it has got the request."""
+        first = [self.deadline_s] if scheduler == self.scheduler else []
+        return first + [deadline_s for name, deadline_s in self.copies if name == scheduler]
 
 
 def usage_of(flavor: Flavor) -> Usage:

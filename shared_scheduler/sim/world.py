@@ -37,6 +37,7 @@ from shared_scheduler.sim.live_migrations import Moves
 from shared_scheduler.sim.network import Network, NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.placement import SimPlacement, Write
+from shared_scheduler.sim.repeated_requests import RPC_S, RepeatedRequests
 from shared_scheduler.sim.scheduled_moves import ScheduledMoves
 from shared_scheduler.sim.schedulers import DECISIONS, SimScheduler, cell_name
 from shared_scheduler.sim.selections import Operators
@@ -44,16 +45,12 @@ from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.workload import RACK, SentRequest, Server, ServerState, Users, Workload, disturb_group, placed
 from shared_scheduler.table.row import Version
 
-#: an RPC or a cast over the API's message queue takes up to this long
-RPC_S = 0.004
 #: a caller waits this much longer than its scheduler may take
 CALLER_GRACE_S = 1.0
 #: who writes the allocations of alternates
 CONDUCTOR = "conductor"
 #: mean time after which a user requests a server again that got no host
 AGAIN_S = 3.0
-#: mean time from a request until it is delivered to another scheduler as well, if it is
-REPEATED_S = 0.02
 #: a delete waits this long for a live migration, possibly several times
 AFTER_MOVE_S = 1.0
 
@@ -120,8 +117,7 @@ class World:
         self.leaving: set[str] = set()
         self.gone: set[str] = set()
         self.is_open = True
-        #: while the broker delivers requests twice: the generator of when, and to whom
-        self.repeats: Random | None = None
+        self.repeats = RepeatedRequests(self)
         self.ports = AttachedPorts(self)
         self.scheduled_moves = ScheduledMoves(self)
         self.evacuations = Evacuations(self)
@@ -260,7 +256,7 @@ class World:
         self.agenda.after(in_s + self.placement_delay_s(), self._refreshed, scheduler, node)
 
     def _refreshed(self, scheduler: SimScheduler, node: str) -> None:
-        if not (self.placement.up and scheduler.up):
+        if not (self.placement.answers and scheduler.up):
             return
         if (found := self.nodes.get(node)) is not None:
             scheduler.feed(self._node_read(scheduler, found))
@@ -290,13 +286,14 @@ class World:
             self.checkers.released(message)
 
     def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
-        """What Nova's databases say of a server."""
+        """What Nova's databases say of a server.  No cell has one that is asked for the first time."""
         server = self.owners()[consumer]
         match server.state:
             case ServerState.LIVES:
                 return server.node in allocations
             case ServerState.ASKED:
-                return None if self._is_awaited(self.users.asked[server.request_id]) else False
+                awaited = server.tries > 1 and self._is_awaited(self.users.asked[server.request_id])
+                return None if awaited else False
             case ServerState.BUILDING | ServerState.MOVES:
                 return None
         return False
@@ -378,27 +375,20 @@ class World:
         self.counters["requests"] += 1
         delay_s = RPC_S * self._edge_rng.random()
         self.agenda.work(delay_s, scheduler.ask, asked.request, asked.deadline_s)
-        if self.repeats is not None and asked.servers[0].group is None:
-            self._deliver_again(asked, self.repeats)
+        self.repeats.sent(asked)
         return asked
-
-    def _deliver_again(self, asked: SentRequest, rng: Random) -> None:
-        """Deliver a request to another scheduler too, soon after the first one has got it.
-
-        Not for members of groups: two claims of one server are one member, and the checks count them as two."""
-        others = [one for _, one in sorted(self.schedulers.items()) if one.name != asked.scheduler]
-        if others:
-            other, delay_s = rng.choice(others), RPC_S + rng.expovariate(1 / REPEATED_S)
-            for server in asked.servers:
-                server.twins = frozenset({asked.scheduler, other.name})
-            self.trace.note("broker", f"{asked.request.request_id} again to {other.name}")
-            self.agenda.work(delay_s, other.ask, asked.request, asked.deadline_s)
 
     def answered(self, scheduler: SimScheduler, effect: ef.Answer | ef.Fail) -> None:
         """A scheduler answers: the conductor receives the answer after a while."""
         asked = self.users.asked[effect.request.request_id]
         self.checkers.answered(scheduler, asked, effect)
-        asked.ended_by.add(scheduler.name)
+        asked.ended_by[scheduler.name] += 1
+        self.repeats.ended(asked)
+        unfit_s = self.repeats.taken_back_after_s(asked) if isinstance(effect, ef.Answer) else None
+        if unfit_s is not None:
+            self.trace.note(scheduler.name, f"cannot send the answer to {asked.request.request_id}")
+            self.agenda.work(unfit_s, self._take_answer_back, scheduler, asked, effect)
+            return
         if asked.outcome is not None:
             self._answered_again(scheduler, asked, effect)
             return
@@ -411,29 +401,44 @@ class World:
             self._failed(asked)
             return
         if not is_awaited:
-            self.counters["unheard"] += 1
             self.trace.note(scheduler.name, f"the answer to {asked.request.request_id} has no receiver")
-            asked.unheard = True
-            for server in asked.servers:
-                disturb_group(server)
-            unheard = ev.AnswerUnheard(effect.claim_ids, cause=effect.cause)
-            self.agenda.work(0.0, scheduler.feed, unheard)
-            self._failed(asked)
+            self.agenda.work(0.0, scheduler.feed, ev.AnswerUnheard(effect.claim_ids, cause=effect.cause))
+            self._unheard(asked)
             return
         self.counters["answered"] += 1
         where = " ".join(choice.node for choice in placed(effect))
         self.trace.note(scheduler.name, f"answers {asked.request.request_id}: {where}")
-        self.agenda.work(RPC_S * self._edge_rng.random(), self._build_all, asked, effect)
+        delay_s = RPC_S * self._edge_rng.random() + self.repeats.conductor_s(asked)
+        self.agenda.work(delay_s, self._build_all, asked, effect)
+
+    def _unheard(self, asked: SentRequest) -> None:
+        """Nobody hears the first answer to a request."""
+        self.counters["unheard"] += 1
+        asked.unheard = True
+        for server in asked.servers:
+            disturb_group(server)
+        self._failed(asked)
+
+    def _take_answer_back(self, scheduler: SimScheduler, asked: SentRequest, answer: ef.Answer) -> None:
+        """A scheduler cannot send an answer: it takes it back, and its caller hears a failure, unless it has heard
+        another reply."""
+        if not scheduler.up:
+            return
+        scheduler.feed(ev.AnswerUnheard(answer.claim_ids, cause=answer.cause))
+        if asked.outcome is None:
+            asked.outcome, asked.ended_s = answer, self.now
+            self._unheard(asked)
 
     def _answered_again(self, scheduler: SimScheduler, asked: SentRequest, effect: ef.Answer | ef.Fail) -> None:
-        """The second scheduler of a request ends it.  Its caller does not hear that; what it wrote beside a failure is
+        """A request is ended a second time.  Its caller does not hear that; what it wrote beside a failure is
         deleted at once, which is the task of ``sync/orphan_sweeper.py``."""
         heard = isinstance(asked.outcome, ef.Answer) and not asked.unheard
         over = (ServerState.FAILED, ServerState.DELETED)
         self.counters["ended_twice"] += 1
         self.trace.note(scheduler.name, f"ends {asked.request.request_id} as the second one")
         if isinstance(effect, ef.Answer) and not (heard and all(one.state not in over for one in asked.servers)):
-            self.agenda.work(0.0, scheduler.feed, ev.AnswerUnheard(effect.claim_ids, cause=effect.cause))
+            unheard = ev.AnswerUnheard(effect.claim_ids, cause=effect.cause)
+            self.agenda.work(self.repeats.swept_after_s(asked), scheduler.feed, unheard)
 
     def _failed(self, asked: SentRequest) -> None:
         """The servers get no host; some users ask for them again."""
@@ -561,6 +566,12 @@ class World:
         self.placement.up = up
         self._placement_down_s = self.now
 
+    def mute_placement(self, mute: bool) -> None:
+        """Let no scheduler get answers of Placement, or again."""
+        self.trace.note("placement", "is not heard" if mute else "is heard")
+        self.placement.mute = mute
+        self._placement_down_s = self.now
+
     def let_placement_lose(self, for_s: float) -> None:
         """Let each write that begins now fail after this time with a conflict; 0: well again."""
         self.trace.note("placement", f"loses races for {for_s:.3f} s")
@@ -575,6 +586,8 @@ class World:
 
     def _stored(self, consumer: str, grown: AbstractSet[str], write: Write | None) -> None:
         self.checkers.over_commits.stored(consumer, grown, write)
+        if write is not None:
+            self.checkers.replaced(write)
 
     def slow_placement(self, consumer_s: float, call_s: float = 0.0) -> None:
         """Let Placement take this much longer for each server that is written, and for each call; 0: well again."""
@@ -590,7 +603,7 @@ class World:
     def placement_ill_s(self) -> float:
         """When Placement last did not answer, or not as fast as usual."""
         placement = self.placement
-        as_usual = placement.up and not placement.takes_s(1) and not placement.loses_s
+        as_usual = placement.answers and not placement.takes_s(1) and not placement.loses_s
         return self._placement_down_s if as_usual else self.now
 
     def was_down_since(self, since_s: float) -> bool:

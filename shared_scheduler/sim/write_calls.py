@@ -101,7 +101,7 @@ class WriteCalls:
             self._reply(call, CallReply(WriteCode.UNREACHABLE, "died before", True))
             return
         reply = self._carry_out(call)
-        if not placement.up:
+        if not placement.answers:
             reply = CallReply(WriteCode.UNREACHABLE, "the answer is lost", True)
         self._reply(call, reply)
 
