@@ -47,7 +47,7 @@ from shared_scheduler.decision.request import Request
 from shared_scheduler.model.resources import plain_allocations
 from shared_scheduler.placement import consumer_conflicts, overcommit_rules, write_course
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
-from shared_scheduler.placement.in_doubt_writes import WriteAttempt
+from shared_scheduler.placement.in_doubt_writes import InDoubtWrites, WriteAttempt
 from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
 from shared_scheduler.placement.write_course import WriteCourse
 from shared_scheduler.protocol import codec, limits
@@ -590,6 +590,32 @@ def forget_a_write_that_may_arrive(patch: pytest.MonkeyPatch) -> None:
 def delete_what_another_scheduler_has_written_too(patch: pytest.MonkeyPatch) -> None:
     """Two schedulers get one request and write the same, and one deletes it, although the other has answered."""
     patch.setattr(OpenClaim, "is_twin", False)
+
+
+@bug("no_orphans")
+def delete_only_what_the_own_write_has_made(patch: pytest.MonkeyPatch) -> None:
+    """Of two answers for one server that nobody hears, the first one does not know what the second has written (before
+    cccec5e0)."""
+    patch.setattr(OpenClaim, "take_over", lambda self, claim: None)
+
+
+@bug("allocation_kept", "heard_stands")
+def delete_before_nova_knows_of_an_answer(patch: pytest.MonkeyPatch) -> None:
+    """A claim that began after another one of its server was answered, and whose write is lost, is deleted at once
+    (before f87c3e1f)."""
+    real = OpenClaim.may_delete_from_s
+
+    def may_delete_from_s(claim: OpenClaim) -> float:
+        return real(claim) if claim.is_twin else float("-inf")
+
+    patch.setattr(OpenClaim, "may_delete_from_s", may_delete_from_s)
+
+
+@bug("written_first", "allocation_kept", "heard_stands")
+def doubt_what_was_answered(patch: pytest.MonkeyPatch) -> None:
+    """A write without an answer is in doubt also if another one has left the same, and was answered (before
+    531ba485)."""
+    patch.setattr(InDoubtWrites, "settled", lambda self, consumer, *_: self._cases.pop(consumer, None))
 
 
 @bug("no_orphans", "converged")

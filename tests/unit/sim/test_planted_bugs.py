@@ -96,6 +96,9 @@ SHOWN_BY = {
     "let_a_claim_hold_few_devices": 60,
     "refuse_servers_with_many_devices": 60,
     "compare_with_all_claims": 61,
+    "delete_only_what_the_own_write_has_made": 63,
+    "delete_before_nova_knows_of_an_answer": 62,
+    "doubt_what_was_answered": 62,
 }
 #: the quickest world of all, which shows most of the others
 QUICKEST = 19
@@ -140,6 +143,8 @@ def plans() -> Iterator[RunPlan]:
     yield crowded_plan()
     yield ports_plan()
     yield waiting_builds_plan()
+    yield again_plan()
+    yield two_answers_plan()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -343,6 +348,27 @@ def twice_plan() -> RunPlan:
         fault_every_s=1.0,
         fault_kinds=("requests_twice",),
     )
+
+
+def again_plan() -> RunPlan:
+    """A message queue that fails over delivers requests to the same scheduler again, and Placement is often not heard.
+    There is one node, so that both requests for a server go there."""
+    return RunPlan(
+        seed=0,
+        duration_s=25.0,
+        sizes=Sizes(nodes=1, schedulers=1, agentless=1.0, heartbeat_interval_s=2.0),
+        workload=Workload(rate_per_s=2.0, lifetime_s=5.0, several=0.5, patience_s=2.5, flavors=FLAVORS[:1]),
+        fault_every_s=1.5,
+        fault_kinds=("requests_again",),
+        rows_every=1,
+    )
+
+
+def two_answers_plan() -> RunPlan:
+    """The same with two nodes and more time, so that both requests are answered more often."""
+    plan = again_plan()
+    load, sizes = replace(plan.workload, rate_per_s=3.0, patience_s=4.0), replace(plan.sizes, nodes=2)
+    return replace(plan, seed=5, duration_s=20.0, sizes=sizes, workload=load)
 
 
 def crawling_plan() -> RunPlan:
