@@ -211,6 +211,23 @@ def test_what_was_answered_before_a_claim_began_is_not_deleted_before_nova_can_t
     assert (delete.claim_id, delete.sole_until_s) == (write.claim_id, float("-inf"))
 
 
+def test_a_write_that_was_not_sent_in_time_over_what_was_answered_does_not_delete_that() -> None:
+    # given an answer, and the same request, delivered again, which fails at its deadline while its write is under way
+    driver = SchedulerDriver().without_agents("node-1")
+    (first,) = of_kind(ef.WriteAllocation, driver.ask(request(), within_s=5.0))
+    written_as(driver, first, 1)
+    driver.wait(0.5)
+    (again,) = of_kind(ef.WriteAllocation, driver.ask(request(), within_s=5.0))
+    effects = driver.wait(4.9)
+    # when that write has got no answer, and finds the same allocations, without time to write them once more: they
+    # count as written, in the generation of the first one
+    done, stands = ev.WriteCode.WRITTEN, again.allocations
+    late = ev.AllocationWritten(again.claim_id, done, "", stands, {}, 1, cause=again.cause)
+    effects += [*driver.wait(0.1), *driver.give(late)]
+    # then nothing is deleted before Nova can tell who needs it
+    assert deletes_in([*effects, *driver.wait(8.0)]) == []
+
+
 def test_a_first_write_is_deleted_at_once_although_the_server_was_answered_there_before() -> None:
     # given an answer for a server that has left the node since, and is placed there again
     driver = SchedulerDriver().without_agents("node-1")
