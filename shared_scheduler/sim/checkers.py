@@ -410,7 +410,7 @@ class Checkers:
         self.left_out_hosts.answered(scheduler, asked, effect)
         bad = isinstance(effect, ef.Fail) and effect.code is ef.FailureCode.BAD_REQUEST
         self.check("well_asked", not bad, where, request_id, isinstance(effect, ef.Fail) and effect.text)
-        if asked.moved is not None:
+        if asked.moved is not None and asked.servers[0].state is not ServerState.DELETED:
             self._world.ports.check(asked.servers[0].uuid, where)
         if undisturbed and self._world.is_placement_well(asked.asked_s - WELL_AFTER_S):
             ill = isinstance(effect, ef.Fail) and effect.code in ILL_PLACEMENT
