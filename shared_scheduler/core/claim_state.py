@@ -118,6 +118,8 @@ class OpenClaim:
     reason: Reason | None = None
     write_code: WriteCode | None = None
     write_detail: str = ""
+    #: another request may have made the write that stands
+    found: bool = False
     written: Allocations = field(default_factory=dict)
     #: the allocations that a merge found
     before: Allocations = field(default_factory=dict)
@@ -185,7 +187,8 @@ class OpenClaim:
         """From when on what it may have written may be deleted, because Nova can tell whether the server needs it."""
         if self.is_twin:
             return max(self.nova_knows_s, self.answer_known_s)
-        return -inf if self.write_code == WriteCode.WRITTEN else self.nova_knows_s
+        made = self.write_code == WriteCode.WRITTEN and not self.found
+        return -inf if made else self.nova_knows_s
 
     @property
     def is_wanted(self) -> bool:

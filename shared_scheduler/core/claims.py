@@ -364,7 +364,7 @@ class Claims:
             self._release_or_hold(step, claim, ClaimState.NOT_WRITTEN)
 
     def _note_answer(self, step: Step, claim: OpenClaim, event: AllocationWritten) -> None:
-        claim.write_code, claim.write_detail = event.code, event.detail
+        claim.write_code, claim.write_detail, claim.found = event.code, event.detail, event.found
         claim.answered_s = step.now
         self._note_what_stands(claim, event)
         self._note_own_write(step, claim, event)
@@ -380,11 +380,11 @@ class Claims:
 
     def _note_own_write(self, step: Step, claim: OpenClaim, event: AllocationWritten) -> None:
         intent = claim.intent
-        if event.code == WriteCode.WRITTEN:
+        if event.code == WriteCode.WRITTEN and not event.found:
             self._own_writes.written(step, OwnWrite(
                 claim.claim_id, intent.consumer, intent.node, claim.written, claim.generation or 0, claim.reflected,
             ))  # fmt: skip
-        elif event.may_arrive or event.code in LEFT_UNKNOWN:
+        elif event.may_arrive or event.found or event.code in LEFT_UNKNOWN:
             self._own_writes.uncertain(intent.consumer)
         else:
             self._own_writes.not_written(step, intent.consumer)
@@ -506,6 +506,8 @@ class Claims:
             return
         self._timers.cancel(("deleting", claim.claim_id))
         self._timers.cancel(("delete", claim.claim_id))  # the pause after another one, if it was sent twice
+        if event.gone:
+            self._own_writes.deleted(claim.intent.consumer, claim.claim_id)
         if event.gone and claim.outrun:
             self._delete_again(step, claim)
         elif event.gone:

@@ -244,7 +244,8 @@ class AllocationWritten(Caused):
     merge more than the claim asked for); if UNREACHABLE, the allocations that it may have.  ``before``: the
     allocations that a merge found.  ``generation``: the consumer's generation after the write; None: not known.
     ``consumer_s``: the time of one writer for each consumer of a full batch, by the last writes; 0 if it is not known.
-    ``may_arrive``: a write without an answer was sent, and Placement may carry it out later."""
+    ``may_arrive``: a write without an answer was sent, and Placement may carry it out later.
+    ``found``: if WRITTEN, it was read that this stands, which another request for the server may have written."""
 
     claim_id: str
     code: WriteCode
@@ -254,6 +255,7 @@ class AllocationWritten(Caused):
     generation: int | None = None
     consumer_s: float = 0.0
     may_arrive: bool = False
+    found: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ SHOWN     the server has left the node                      (gone)    Nova has d
 any       written as new                                    WRITTEN   examine: something has removed what stood
 any       a further write ends, and may stand or not        (gone)    until the next write that is answered
 any       a delete of what was written begins               (gone)    the delete looks at what stands
+any       a delete of an earlier claim leaves nothing       (gone)    it began after this write, and took it
 any       so many other consumers are written               (gone)
 ========  ================================================  ========  =========================================
 
@@ -114,6 +115,8 @@ class _Left:
     built: bool = False
     #: whether all allocations are known: nobody else has written since
     whole: bool = True
+    #: an earlier claim whose delete has begun since
+    deleted_by: str = ""
 
     @property
     def allocations(self) -> dict[str, dict[str, int]]:
@@ -178,10 +181,19 @@ class OwnWrites:
     def delete(self, consumer: str, claim_id: str, began_s: float) -> Known:
         """A delete begins of what a claim, which began then, has written; what it leaves is not compared."""
         left = self._left.get(consumer)
-        if left is None or (left.claim_id != claim_id and left.written_s > began_s):
+        if left is None:
+            return Known()
+        if left.claim_id != claim_id and left.written_s > began_s:
+            left.deleted_by = claim_id
             return Known()
         self._forget(consumer)
         return Known(left.claim_id == claim_id, None if left.whole else left.generation)
+
+    def deleted(self, consumer: str, claim_id: str) -> None:
+        """A delete of what a claim has written leaves nothing."""
+        left = self._left.get(consumer)
+        if left is not None and left.deleted_by == claim_id:
+            self._forget(consumer)
 
     def _end_write(self, consumer: str) -> None:
         self._writing[consumer] -= 1

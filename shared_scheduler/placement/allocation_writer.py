@@ -309,7 +309,7 @@ class AllocationWriter:
             detail = course.last.describe()
         return AllocationWritten(
             effect.claim_id, code, detail, left.written, left.before, left.generation, cause=effect.cause,
-            may_arrive=course.may_arrive,
+            may_arrive=course.may_arrive, found=course.is_found,
         )  # fmt: skip
 
     def _blame(self, course: _Sent) -> WriteCode:

@@ -106,9 +106,14 @@ class WriteCourse:
         return consumer_conflicts.without(self.next.allocations, self.base)
 
     @property
+    def is_found(self) -> bool:
+        """Whether it is only known to stand, and another request may have written it."""
+        return self.stands is not None
+
+    @property
     def unfinished(self) -> WriteCode:
         """The result if the write is not sent again although it might succeed."""
-        if self.stands is not None:
+        if self.is_found:
             return WriteCode.WRITTEN
         return WriteCode.PROVIDER_CONFLICT if self.answered else self.unread
 

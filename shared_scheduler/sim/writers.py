@@ -9,7 +9,6 @@ writer is not free until then.  A write that was given up is in doubt (``in_doub
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -201,11 +200,11 @@ class SimWriters:
         self._send()
 
     def _answer(self, lone: LoneWrite, code: ev.WriteCode) -> None:
-        effect, left = lone.effect, lone.course.attempt(code)
-        event = ev.AllocationWritten(
-            effect.claim_id, code, lone.detail, left.written, left.before, left.generation, cause=effect.cause
-        )
-        self._reply(replace(event, consumer_s=self._pace.filled_consumer_s, may_arrive=lone.course.may_arrive))
+        effect, course, left = lone.effect, lone.course, lone.course.attempt(code)
+        self._reply(ev.AllocationWritten(
+            effect.claim_id, code, lone.detail, left.written, left.before, left.generation, cause=effect.cause,
+            consumer_s=self._pace.filled_consumer_s, may_arrive=course.may_arrive, found=course.is_found,
+        ))  # fmt: skip
 
     # -- deletes
 

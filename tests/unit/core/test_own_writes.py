@@ -11,7 +11,7 @@ import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.own_writes import CHANGES_BURST, OwnWrite, OwnWrites
+from shared_scheduler.core.own_writes import CHANGES_BURST, Known, OwnWrite, OwnWrites
 from shared_scheduler.core.step import Step
 from shared_scheduler.protocol.limits import SILENT_AFTER_S
 from shared_scheduler.protocol.messages import Allocations, Consumer, Increment
@@ -215,6 +215,19 @@ def test_the_newest_writes_are_remembered() -> None:
     assert len(writes) == 2
     assert writes.left("server-1") is None
     assert writes.left("server-3") == Consumer(taken(NODE), generation=1, whole=True)
+
+
+@pytest.mark.parametrize(("deleted", "known"), [("earlier", False), ("another", True)])
+def test_a_delete_of_an_earlier_claim_may_take_a_later_write_with_it(deleted: str, known: bool) -> None:
+    # given two claims of a server on a node, of which the later one was written last
+    writes = OwnWrites(HostTable())
+    writes.begin(SERVER)
+    writes.written(Step(2.0, "test"), OwnWrite("later", SERVER, NODE, taken(NODE), 2, Version(0, 0)))
+    # when a delete of the earlier one begins after that, and leaves nothing
+    assert writes.delete(SERVER, "earlier", began_s=1.0) == Known()
+    writes.deleted(SERVER, deleted)
+    # then the delete of the later one does not tell that somebody else has removed it
+    assert writes.delete(SERVER, "later", began_s=1.5).stood is known
 
 
 def test_a_read_that_began_before_our_write_is_no_change() -> None:

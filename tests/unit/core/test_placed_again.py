@@ -222,7 +222,7 @@ def test_a_write_that_was_not_sent_in_time_over_what_was_answered_does_not_delet
     # when that write has got no answer, and finds the same allocations, without time to write them once more: they
     # count as written, in the generation of the first one
     done, stands = ev.WriteCode.WRITTEN, again.allocations
-    late = ev.AllocationWritten(again.claim_id, done, "", stands, {}, 1, cause=again.cause)
+    late = ev.AllocationWritten(again.claim_id, done, "", stands, {}, 1, cause=again.cause, found=True)
     effects += [*driver.wait(0.1), *driver.give(late)]
     # then nothing is deleted before Nova can tell who needs it
     assert deletes_in([*effects, *driver.wait(8.0)]) == []

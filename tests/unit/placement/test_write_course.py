@@ -138,3 +138,7 @@ def test_what_either_scheduler_may_have_created_is_written_once_more(now: float,
     # when what it wrote is found: then it is sent with that generation, or counts as written if there is no time
     assert compared(course, stands(PART, 1), now) is code
     assert (course.next.generation, course.made(WriteCode.WRITTEN), course.unfinished) == (1, 1, WriteCode.WRITTEN)
+    # which only says that it stands: another request may have been answered with it
+    assert course.is_found
+    course.sending()
+    assert not course.is_found

@@ -595,14 +595,14 @@ def delete_what_another_scheduler_has_written_too(patch: pytest.MonkeyPatch) -> 
 @bug("no_orphans")
 def delete_only_what_the_own_write_has_made(patch: pytest.MonkeyPatch) -> None:
     """Of two answers for one server that nobody hears, the first one does not know what the second has written (before
-    cccec5e0)."""
+    61a2c366)."""
     patch.setattr(OpenClaim, "take_over", lambda self, claim: None)
 
 
 @bug("allocation_kept", "heard_stands")
 def delete_before_nova_knows_of_an_answer(patch: pytest.MonkeyPatch) -> None:
     """A claim that began after another one of its server was answered, and whose write is lost, is deleted at once
-    (before f87c3e1f)."""
+    (before 77f7d691)."""
     real = OpenClaim.may_delete_from_s
 
     def may_delete_from_s(claim: OpenClaim) -> float:
@@ -614,7 +614,7 @@ def delete_before_nova_knows_of_an_answer(patch: pytest.MonkeyPatch) -> None:
 @bug("written_first", "allocation_kept", "heard_stands")
 def doubt_what_was_answered(patch: pytest.MonkeyPatch) -> None:
     """A write without an answer is in doubt also if another one has left the same, and was answered (before
-    531ba485)."""
+    ed62ff8b)."""
     patch.setattr(InDoubtWrites, "settled", lambda self, consumer, *_: self._cases.pop(consumer, None))
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shared_scheduler.sim.run import RunPlan, run
@@ -20,6 +22,31 @@ def asked_again(seed: int, nodes: int, schedulers: int, agentless: float) -> Run
         fault_kinds=("requests_again",),
         rows_every=1,
     )
+
+
+def asked_again_beside(seed: int, sizes: tuple[int, int, float], patience_s: float, *faults: str) -> RunPlan:
+    """The same beside other faults, with callers who wait longer."""
+    plan = asked_again(seed, *sizes)
+    load = replace(plan.workload, lifetime_s=8.0, patience_s=patience_s)
+    kinds = (*plan.fault_kinds, *plan.fault_kinds, *faults)
+    near = replace(plan.sizes, placement_s=0.005)
+    return replace(plan, duration_s=25.0, sizes=near, workload=load, fault_kinds=kinds)
+
+
+#: Each was broken: a claim deleted what it had found, and another one was answered with; a scheduler told its own
+#: delete as one of others, at once and a minute later; a check missed the ports of a server that was deleted.
+ONCE_BROKEN = (
+    asked_again_beside(157, (2, 2, 0.5), 5.0, "placement_loses", "storm"),
+    asked_again_beside(139, (2, 2, 0.5), 5.0, "placement_loses", "storm"),
+    asked_again_beside(166, (2, 1, 0.5), 5.0, "placement_loses", "storm"),
+    asked_again_beside(99, (3, 1, 0.0), 20.0, "placement_loses", "storm"),
+    asked_again_beside(8, (1, 1, 1.0), 5.0, "ports_in_moves", "scheduler_freezes"),
+)
+
+
+@pytest.mark.parametrize("plan", ONCE_BROKEN, ids=lambda plan: str(plan.seed))
+def test_worlds_that_were_broken(plan: RunPlan) -> None:
+    assert run(plan).checkers.violations == []
 
 
 @pytest.mark.parametrize("seed", range(3))
