@@ -489,10 +489,15 @@ class Claims:
                 sole_until_s=self._sole_until_s(claim),
                 generation=claim.generation,
                 is_new=intent.is_new,
-                stood=known.stood,
+                stood=known.stood and not self._is_deleted_beside(claim),
                 noted=known.generation,
             )
         )
+
+    def _is_deleted_beside(self, claim: OpenClaim) -> bool:
+        """Whether the delete of another claim of the place is under way, which may take what this one has written."""
+        others = (one for one in self._there[claim.place] if one is not claim)
+        return any(self._timers.at_s(("deleting", one.claim_id)) < inf for one in others)
 
     @staticmethod
     def _sole_until_s(claim: OpenClaim) -> float:

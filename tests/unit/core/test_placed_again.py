@@ -420,3 +420,19 @@ def test_a_server_that_is_asked_for_again_and_again_keeps_no_list_of_what_has_fa
     # then their claims are open, and each knows of the next one at most, which is noted when that begins
     known = [len(claim.others) for claim in driver.core.claims.open()]
     assert len(known) == 8 and max(known) <= 1
+
+
+def test_while_a_delete_of_one_claim_is_under_way_what_the_other_wrote_need_not_stand() -> None:
+    # given two requests at once, of which the first fails while the write of the second one is under way
+    driver = SchedulerDriver().without_agents("node-1")
+    (first,) = of_kind(ef.WriteAllocation, driver.ask(request(request_id="req-1"), within_s=5.0))
+    (second,) = of_kind(ef.WriteAllocation, driver.ask(request(request_id="req-2"), within_s=5.0))
+    effects = [*driver.wait(5.0), *driver.unanswered(first)]
+    assert deletes_in(effects) == [first.claim_id]
+    # when that ends too late, and is deleted as well
+    written = ev.AllocationWritten(
+        second.claim_id, ev.WriteCode.WRITTEN, "", second.allocations, generation=1, cause=second.cause
+    )
+    delete = only(ef.DeleteAllocation, driver.give(written))
+    # then the first delete may have taken it
+    assert (delete.claim_id, delete.stood) == (second.claim_id, False)
