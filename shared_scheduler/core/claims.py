@@ -380,11 +380,12 @@ class Claims:
 
     def _note_own_write(self, step: Step, claim: OpenClaim, event: AllocationWritten) -> None:
         intent = claim.intent
-        if event.code == WriteCode.WRITTEN and not event.found:
+        if event.code == WriteCode.WRITTEN:
             self._own_writes.written(step, OwnWrite(
                 claim.claim_id, intent.consumer, intent.node, claim.written, claim.generation or 0, claim.reflected,
+                claim.found,
             ))  # fmt: skip
-        elif event.may_arrive or event.found or event.code in LEFT_UNKNOWN:
+        elif event.may_arrive or event.code in LEFT_UNKNOWN:
             self._own_writes.uncertain(intent.consumer)
         else:
             self._own_writes.not_written(step, intent.consumer)
@@ -489,7 +490,7 @@ class Claims:
                 sole_until_s=self._sole_until_s(claim),
                 generation=claim.generation,
                 is_new=intent.is_new,
-                stood=known.stood and not self._is_deleted_beside(claim),
+                stood=known.stood and not claim.found and not self._is_deleted_beside(claim),
                 noted=known.generation,
             )
         )
@@ -512,7 +513,7 @@ class Claims:
         self._timers.cancel(("deleting", claim.claim_id))
         self._timers.cancel(("delete", claim.claim_id))  # the pause after another one, if it was sent twice
         if event.gone:
-            self._own_writes.deleted(claim.intent.consumer, claim.claim_id)
+            self._own_writes.deleted(claim.intent.consumer, claim.intent.node, claim.claim_id)
         if event.gone and claim.outrun:
             self._delete_again(step, claim)
         elif event.gone:

@@ -20,7 +20,7 @@ SHOWN     the server has left the node                      (gone)    Nova has d
 any       written as new                                    WRITTEN   examine: something has removed what stood
 any       a further write ends, and may stand or not        (gone)    until the next write that is answered
 any       a delete of what was written begins               (gone)    the delete looks at what stands
-any       a delete of an earlier claim leaves nothing       (gone)    it began after this write, and took it
+any       a delete of an earlier claim of the node ends     (gone)    it began after this write, and took it
 any       so many other consumers are written               (gone)
 ========  ================================================  ========  =========================================
 
@@ -78,7 +78,8 @@ AMOUNTS_MAX = 64
 class OwnWrite:
     """A write of this scheduler that succeeded.  ``generation`` 0: not known.
 
-    ``since``: the version of the row from which on it may be reported."""
+    ``since``: the version of the row from which on it may be reported.  ``found``: it is only known to stand, and may
+    be an earlier one."""
 
     claim_id: str
     consumer: str
@@ -86,6 +87,7 @@ class OwnWrite:
     allocations: Allocations
     generation: int
     since: Version
+    found: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,11 @@ class _Left:
         return allocations_of(self.node, self.stored)
 
 
+def _is_new_record(before: _Left, write: OwnWrite) -> bool:
+    """Whether a write has created the consumer anew, so that something has removed what stood."""
+    return write.generation == CREATED and not (write.found and before.generation == CREATED)
+
+
 class OwnWrites:
     """The newest ``OWN_WRITES_MAX`` consumers that this scheduler has written.
 
@@ -157,7 +164,7 @@ class OwnWrites:
         """A write has succeeded."""
         self._end_write(write.consumer)
         before = self._forget(write.consumer)
-        if before is not None and write.generation == CREATED:
+        if before is not None and _is_new_record(before, write):
             self._examine(step, write.consumer, before, {}, None, SeenBy.NEW)
         stored = self._store(write.node, write.allocations)
         self._left[write.consumer] = _Left(
@@ -189,10 +196,10 @@ class OwnWrites:
         self._forget(consumer)
         return Known(left.claim_id == claim_id, None if left.whole else left.generation)
 
-    def deleted(self, consumer: str, claim_id: str) -> None:
-        """A delete of what a claim has written leaves nothing."""
+    def deleted(self, consumer: str, node: str, claim_id: str) -> None:
+        """A delete of what a claim has written leaves nothing of the consumer on the node."""
         left = self._left.get(consumer)
-        if left is not None and left.deleted_by == claim_id:
+        if left is not None and (left.node, left.deleted_by) == (node, claim_id):
             self._forget(consumer)
 
     def _end_write(self, consumer: str) -> None:

@@ -217,15 +217,29 @@ def test_the_newest_writes_are_remembered() -> None:
     assert writes.left("server-3") == Consumer(taken(NODE), generation=1, whole=True)
 
 
-@pytest.mark.parametrize(("deleted", "known"), [("earlier", False), ("another", True)])
-def test_a_delete_of_an_earlier_claim_may_take_a_later_write_with_it(deleted: str, known: bool) -> None:
+def test_a_write_that_is_found_may_be_the_earlier_one() -> None:
+    # given a server that one claim has written
+    writes, step = OwnWrites(HostTable()), Step(2.0, "test")
+    for claim_id, found in (("first", False), ("second", True)):
+        writes.begin(SERVER)
+        # when another claim finds that, after its own write got no answer
+        writes.written(step, OwnWrite(claim_id, SERVER, NODE, taken(NODE), 1, Version(0, 0), found))
+    # then nobody else has changed anything, and what stands is known
+    assert changes(step.effects) == []
+    assert writes.left(SERVER) == Consumer(taken(NODE), generation=1, whole=True)
+
+
+@pytest.mark.parametrize(
+    ("node", "deleted", "known"), [(NODE, "earlier", False), (NODE, "another", True), (OTHER, "earlier", True)]
+)
+def test_a_delete_of_an_earlier_claim_may_take_a_later_write_with_it(node: str, deleted: str, known: bool) -> None:
     # given two claims of a server on a node, of which the later one was written last
     writes = OwnWrites(HostTable())
     writes.begin(SERVER)
     writes.written(Step(2.0, "test"), OwnWrite("later", SERVER, NODE, taken(NODE), 2, Version(0, 0)))
     # when a delete of the earlier one begins after that, and leaves nothing
     assert writes.delete(SERVER, "earlier", began_s=1.0) == Known()
-    writes.deleted(SERVER, deleted)
+    writes.deleted(SERVER, node, deleted)
     # then the delete of the later one does not tell that somebody else has removed it
     assert writes.delete(SERVER, "later", began_s=1.5).stood is known
 
