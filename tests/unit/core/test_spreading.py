@@ -235,6 +235,19 @@ def test_no_host_is_tried_again_while_an_evacuated_server_holds_the_only_other_r
     assert "spread: 1" in failed.text
 
 
+def test_what_an_evacuated_server_still_holds_counts_at_the_next_decision() -> None:
+    # given three racks, and a server that was evacuated from the best one into the second
+    driver = in_racks("node-1", "node-2", "node-3")
+    moved = {"server-7": Consumer(taken("node-2"), True, WEB)}
+    driver.hear(snapshot("node-2", 2, free_mb=4096, consumers=moved, claims={"claim": "server-7"}))
+    driver.hear(snapshot("node-3", 2, free_mb=2048))
+    # when another one is placed in the first rack, which has two then, because the first server may return there
+    ask = placed(driver, driver.ask(asking()))
+    driver.deleted(only(ef.DeleteAllocation, evacuated(driver, ask, "node-2", "node-1")))
+    # then it goes to the third one, which has none
+    assert only_claim(driver.wait(YIELD_PAUSE_S)).node == "node-3"
+
+
 def test_a_server_that_is_evacuated_counts_where_placement_has_it_for_the_skew() -> None:
     # given a server in the rack of a claim, from where it is evacuated
     driver = in_racks("node-1", "node-2")
