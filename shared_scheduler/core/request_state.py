@@ -315,6 +315,8 @@ class CheckState:
     answered: frozenset[str] = frozenset()
     #: those that hold several nodes, one of which they will leave, as after an evacuation
     leaving: frozenset[str] = frozenset()
+    #: the nodes, each as often, where those that are certain to stay elsewhere hold something as well
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -467,5 +469,8 @@ class RequestState:
             hosts = chosen
         group = replace(group, policy=policy, hosts=hosts, members=members)
         unsettled = self.check.unsettled | self.check.leaving
-        placed, vacated = self.check.placed, self.check.vacated
-        return replace(self.request, group=group, placed=placed, vacated=vacated, unsettled=unsettled)
+        check = self.check
+        return replace(
+            self.request, group=group, placed=check.placed, vacated=check.vacated, beside=check.beside,
+            unsettled=unsettled,
+        )  # fmt: skip

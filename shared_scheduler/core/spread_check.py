@@ -53,7 +53,8 @@ after a yield grow to at most ``DEFERRAL_PAUSE_MAX_S``.  Whether and when a requ
 above, so schedulers with different rules may run together.
 
 A request that has yielded remembers where Placement had the servers that were looked up, on which nodes the table had
-them in vain, whose requests had no answer, and which ones are not certain to stay.  So it does not decide as before.
+them in vain, whose requests had no answer, which ones are not certain to stay, and where the others hold something
+besides.  So it does not decide as before.
 """
 
 from __future__ import annotations
@@ -147,6 +148,8 @@ class SpreadCheck:
         homes = {uuid: self._home(uuid, slots) for uuid, slots in others.items()}
         check.unsettled = event.unanswered & others.keys()
         check.leaving = frozenset(uuid for uuid, home in homes.items() if not home)
+        check.beside = tuple(self._table.node_at(slot) for uuid, home in homes.items() if home
+                             for slot in others[uuid] if slot not in home)  # fmt: skip
         self._remember(state, {uuid: homes[uuid] or slots for uuid, slots in others.items()}, built)
         others_came = self._others_came(state, frozenset(built.keys() | others.keys()))
         found = _Found(others, homes, np.concatenate((_array(built.values()), own)), self._also(built))

@@ -172,6 +172,9 @@ class Request:
     #: those whose requests had no answer, and those that will leave one of their nodes: the smallest count of a hard
     #: constraint does not include them
     unsettled: frozenset[str] = frozenset()
+    #: the nodes, each as often, where servers of ``placed`` hold something besides, as an evacuated one on its source:
+    #: they count there for a hard constraint, and not in its smallest count
+    beside: tuple[str, ...] = ()
     #: the id in Nova's logs and instance actions; empty: it is ``request_id``
     local_request_id: str = ""
     preferred_cell: str | None = None  # cell uuid, for the cross-cell weigher

@@ -99,7 +99,8 @@ class _Domains:
 
 
 class SpreadStage:
-    """One hard constraint.  ``settled``: the counts without ``Request.unsettled``, which may still leave."""
+    """One hard constraint.  ``settled``: the counts without what may still leave: ``Request.unsettled``, and
+    ``Request.beside``."""
 
     code = SPREAD
 
@@ -137,10 +138,17 @@ def spread_stages(context: DecisionContext) -> list[SpreadStage]:
     hard = constraints_of(context, SpreadMode.HARD)
     if not hard or skips_filters(context.request):
         return []
-    counted, unsettled = count(context, hard, places_of(context)), context.request.unsettled
-    if not unsettled:
+    unsettled, beside = context.request.unsettled, _places_beside(context)
+    counted = count(context, hard, np.concatenate((places_of(context), beside)))
+    if not (unsettled or len(beside)):
         return [SpreadStage(one) for one in counted]
     return list(map(SpreadStage, counted, count(context, hard, places_of(context, unsettled))))
+
+
+def _places_beside(context: DecisionContext) -> IntArray:
+    """The slots where servers hold something besides their homes."""
+    slots = map(context.table.slot_of, context.request.beside)
+    return np.array([slot for slot in slots if slot is not None], dtype=np.int64)
 
 
 def constraints_of(context: DecisionContext, mode: SpreadMode) -> list[SpreadConstraint]:
