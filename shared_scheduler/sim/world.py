@@ -548,8 +548,9 @@ class World:
 
     def lost_with_scheduler(self, server: Server) -> bool:
         """Its scheduler stopped before it answered, or before it deleted what it wrote: such allocations have no owner
-        until a scheduler finds the server in cell 0 (``sync/orphan_sweeper.py``).  If the server was asked for again
-        and deleted, the next audit of its host finds them (nova-compute's ``_remove_deleted_instances_allocations``).
+        until a scheduler finds the server in cell 0 (``sync/orphan_sweeper.py``).  If the server was asked for again,
+        or its request was delivered again, and it was deleted, the next audit of its host finds them (nova-compute's
+        ``_remove_deleted_instances_allocations``).
         """
         asked = self.users.asked[server.request_id]
         alive = {scheduler.name for scheduler in self.schedulers.values()}
@@ -557,7 +558,8 @@ class World:
         failed = asked.unheard or isinstance(asked.outcome, ef.Fail)
         unheard = asked.unheard and asked.scheduler not in alive
         is_over = failed or server.state is ServerState.DELETED or self.scheduled_moves.is_evacuation(server.uuid)
-        lost = server.uuid in self.unfinished or not server.twins <= alive
+        again = bool(server.twins) and server.state is ServerState.DELETED
+        lost = again or server.uuid in self.unfinished or not server.twins <= alive
         return unanswered or unheard or (is_over and lost)
 
     def set_placement(self, up: bool) -> None:
