@@ -41,6 +41,7 @@ ONCE_BROKEN = (
     asked_again_beside(166, (2, 1, 0.5), 5.0, "placement_loses", "storm"),
     asked_again_beside(99, (3, 1, 0.0), 20.0, "placement_loses", "storm"),
     asked_again_beside(231, (3, 2, 0.0), 20.0, "placement_loses", "storm"),
+    asked_again_beside(480, (1, 1, 0.0), 5.0, "placement_loses", "storm"),
     asked_again_beside(311, (3, 2, 1.0), 20.0, "placement_slow", "scheduler_dies"),
     asked_again_beside(8, (1, 1, 1.0), 5.0, "ports_in_moves", "scheduler_freezes"),
 )
