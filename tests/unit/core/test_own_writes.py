@@ -244,6 +244,17 @@ def test_a_delete_of_an_earlier_claim_may_take_a_later_write_with_it(node: str, 
     assert writes.delete(SERVER, "later", began_s=1.5).stood is known
 
 
+def test_what_a_delete_of_a_later_claim_leaves_is_not_known() -> None:
+    # given a claim whose write was never answered, and which began after that of another claim of its server
+    writes = OwnWrites(HostTable())
+    writes.begin(SERVER)
+    writes.written(Step(2.0, "test"), OwnWrite("earlier", SERVER, NODE, taken(NODE), 1, Version(0, 0)))
+    # when its delete begins
+    assert writes.delete(SERVER, "later", began_s=3.0) == Known()
+    # then what stands is not known any more
+    assert writes.left(SERVER) is None
+
+
 def test_a_read_that_began_before_our_write_is_no_change() -> None:
     driver = SchedulerDriver().without_agents(NODE)
     driver.now += 10

@@ -12,7 +12,7 @@ import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S, MAPPED_WITHIN_S
 from shared_scheduler.protocol.messages import Allocations
 from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, of_kind, only, request, taken
 
@@ -211,21 +211,40 @@ def test_what_was_answered_before_a_claim_began_is_not_deleted_before_nova_can_t
     assert (delete.claim_id, delete.sole_until_s) == (write.claim_id, float("-inf"))
 
 
-def test_a_write_that_was_not_sent_in_time_over_what_was_answered_does_not_delete_that() -> None:
-    # given an answer, and the same request, delivered again, which fails at its deadline while its write is under way
-    driver = SchedulerDriver().without_agents("node-1")
+def found_without_time(driver: SchedulerDriver) -> list[ef.Effect]:
+    """An answer, and the same request, delivered again, which fails at its deadline while its write is under way.  That
+    write has got no answer, and finds the same allocations, without time to write them once more: they count as
+    written, in the generation of the first one.  All effects since the second request has come."""
     (first,) = of_kind(ef.WriteAllocation, driver.ask(request(), within_s=5.0))
     written_as(driver, first, 1)
     driver.wait(0.5)
     (again,) = of_kind(ef.WriteAllocation, driver.ask(request(), within_s=5.0))
     effects = driver.wait(4.9)
-    # when that write has got no answer, and finds the same allocations, without time to write them once more: they
-    # count as written, in the generation of the first one
     done, stands = ev.WriteCode.WRITTEN, again.allocations
     late = ev.AllocationWritten(again.claim_id, done, "", stands, {}, 1, cause=again.cause, found=True)
-    effects += [*driver.wait(0.1), *driver.give(late)]
+    return [*effects, *driver.wait(0.1), *driver.give(late)]
+
+
+def test_a_write_that_was_not_sent_in_time_over_what_was_answered_does_not_delete_that() -> None:
+    driver = SchedulerDriver().without_agents("node-1")
+    effects = found_without_time(driver)
     # then nothing is deleted before Nova can tell who needs it
     assert deletes_in([*effects, *driver.wait(8.0)]) == []
+
+
+def test_what_a_write_has_only_found_is_no_change_by_others() -> None:
+    # given a write that was found in the generation of a first one, after another write was answered
+    driver = SchedulerDriver().without_agents("node-1")
+    assert of_kind(ef.ExamineChange, found_without_time(driver)) == []
+
+
+def test_what_a_write_has_only_found_may_be_gone_before_its_delete() -> None:
+    driver = SchedulerDriver().without_agents("node-1")
+    found_without_time(driver)
+    # when it is deleted, because Nova can tell who needs it
+    (delete,) = of_kind(ef.DeleteAllocation, driver.wait(MAPPED_WITHIN_S + 1.0))
+    # then it need not stand: the request that wrote it may have taken it back
+    assert not delete.stood
 
 
 def test_a_first_write_is_deleted_at_once_although_the_server_was_answered_there_before() -> None:
@@ -253,15 +272,36 @@ def test_the_first_of_two_answers_counts_when_nobody_has_heard_the_second_one() 
     assert deletes_in(driver.unanswered(asked(driver, "req-3"))) == []
 
 
-def test_the_second_of_two_answers_counts_when_nobody_has_heard_the_first_one() -> None:
+@pytest.mark.parametrize("between_s", [0.0, 0.1])
+def test_the_second_of_two_answers_counts_when_nobody_has_heard_the_first_one(between_s: float) -> None:
     # given two answers, one after the other, the first of which nobody hears
     driver = SchedulerDriver().without_agents("node-1")
     first = only(ef.Answer, driver.written(asked(driver, "req-1")))
-    driver.wait(0.1)
+    driver.wait(between_s)
     only(ef.Answer, driver.written(asked(driver, "req-2")))
     driver.give(ev.AnswerUnheard(first.claim_ids, cause=first.cause))
     # when the server is asked for once more, and that write gets no answer, the second answer stays
     assert deletes_in(driver.unanswered(asked(driver, "req-3"))) == []
+
+
+def test_nova_knows_of_an_answer_after_the_deadline_of_its_request_whatever_time_its_write_has() -> None:
+    driver = SchedulerDriver(write_timeout_s=5.0).without_agents("node-1")
+    write = asked(driver, "req-1")
+    assert (write.deadline_s, write.nova_knows_s) == (driver.now + 5.0, driver.now + 60.0 + MAPPED_WITHIN_S)
+
+
+def test_a_second_write_over_an_answer_is_not_deleted_before_nova_knows_of_that() -> None:
+    # given an answer to a request with much time, and one with little time that has written the same again
+    driver = SchedulerDriver().without_agents("node-1")
+    only(ef.Answer, driver.written(asked(driver, "req-1")))
+    driver.wait(0.1)
+    (write,) = of_kind(ef.WriteAllocation, driver.ask(request(request_id="req-2"), within_s=5.0))
+    answer = written_as(driver, write, 2)
+    # when nobody hears of the second one
+    effects = driver.give(ev.AnswerUnheard(answer.claim_ids, cause=answer.cause))
+    # then nothing is deleted before Nova knows of the first one
+    assert deletes_in([*effects, *driver.wait(60.0)]) == []
+    assert deletes_in(driver.wait(20.0)) == [write.claim_id]
 
 
 def test_an_answer_of_long_ago_delays_no_delete() -> None:
@@ -435,4 +475,25 @@ def test_while_a_delete_of_one_claim_is_under_way_what_the_other_wrote_need_not_
     )
     delete = only(ef.DeleteAllocation, driver.give(written))
     # then the first delete may have taken it
+    assert (delete.claim_id, delete.stood) == (second.claim_id, False)
+
+
+def test_a_delete_of_one_claim_may_have_taken_what_the_other_wrote_before() -> None:
+    # given two requests for a server at once; the write of one got no answer, and that of the other one replaced it
+    driver = SchedulerDriver().without_agents("node-1")
+    first = asked(driver, "req-1")
+    second, other = of_kind(ef.WriteAllocation, driver.ask(request("server-1", "server-2", request_id="req-2")))
+    unknown = ev.AllocationWritten(first.claim_id, ev.WriteCode.UNREACHABLE, "", first.allocations, cause=first.cause)
+    assert deletes_in([*driver.give(unknown), *driver.wait(0.1)]) == []
+    done = ev.WriteCode.WRITTEN
+    written = ev.AllocationWritten(second.claim_id, done, "", second.allocations, generation=2, cause=second.cause)
+    driver.give(written)
+    # when the other request fails too, and the first claim is deleted
+    effects = [*driver.written(other, ev.WriteCode.CONSUMER_CONFLICT), *driver.wait(5.0)]
+    (delete,) = of_kind(ef.DeleteAllocation, effects)
+    assert delete.claim_id == first.claim_id
+    driver.deleted(delete)
+    # and then the second one, when Nova can tell who needs it
+    (delete,) = of_kind(ef.DeleteAllocation, driver.wait(LONG_S))[:1]
+    # then nobody else has removed what that wrote
     assert (delete.claim_id, delete.stood) == (second.claim_id, False)

@@ -115,8 +115,9 @@ def test_a_lost_reply_costs_only_a_read_when_the_scheduler_stops(world: World, c
     effect = intent(world.provider())
     world.http.faults = [lost_reply]
     answer = writer.write(effect)
-    # then what stands counts as written
-    assert (answer.code, answer.generation, writer.in_doubt()) == (WriteCode.WRITTEN, 1, 0)
+    # then what stands counts as written, and as found
+    assert (answer.code, answer.found, answer.generation) == (WriteCode.WRITTEN, True, 1)
+    assert writer.in_doubt() == 0
 
 
 @pytest.mark.parametrize("again", [lost_reply, never_sent])
@@ -394,6 +395,23 @@ def test_a_late_write_of_an_abandoned_request_is_deleted(
     effect = intent(node)
     give_up(world, allocation_writer, effect)
     assert world.used(node) == 1
+    clock.now += CHECKS_AFTER_S[0]
+    allocation_writer.sweep(busy=lambda _: False)
+    assert world.used(node) == 0
+
+
+def test_what_was_answered_and_could_not_be_deleted_is_checked_soon(
+    world: World, allocation_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given a write that was answered, which Nova knows long afterwards
+    node = world.provider()
+    effect = intent(node, nova_knows_s=clock.now + 1000.0)
+    assert allocation_writer.write(effect).code is WriteCode.WRITTEN
+    # when nobody has heard of that, and the delete gets no answer
+    world.http.faults = [never_sent] * 1000
+    assert not allocation_writer.delete(undo(effect, generation=1)).gone
+    world.http.faults = []
+    # then the next check does not wait for Nova
     clock.now += CHECKS_AFTER_S[0]
     allocation_writer.sweep(busy=lambda _: False)
     assert world.used(node) == 0

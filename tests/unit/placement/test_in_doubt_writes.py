@@ -94,6 +94,16 @@ def test_what_was_answered_is_in_doubt_again_when_it_is_not_needed_any_more() ->
     assert in_doubt.attempts("c", 0.0) == (ONE,)
 
 
+def test_what_was_answered_hides_nothing_after_a_delete_for_another_claim_has_taken_it() -> None:
+    in_doubt = InDoubtWrites()
+    in_doubt.settled("c", "claim-1", ONE, 60.0)
+    in_doubt.deleting("c", "claim-2")
+    in_doubt.deleted("c", ONE)
+    in_doubt.add("c", ONE, 0.0)
+    assert in_doubt.attempts("c", 0.0) == (ONE,)
+    assert not in_doubt.may_be_anothers("c", "claim-2", ONE, 0.0)
+
+
 def test_what_was_answered_long_ago_hides_no_later_write() -> None:
     # given a server that was built on a host, and shelved since
     in_doubt = InDoubtWrites()

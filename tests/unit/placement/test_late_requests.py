@@ -213,6 +213,21 @@ def test_a_loser_leaves_what_stands_for_a_new_server_that_has_an_answer(
     assert holds(world, effect) == answered
 
 
+def test_a_claim_asks_nova_before_it_deletes_what_another_one_of_its_scheduler_was_answered_with(
+    world: World, clock: Clock
+) -> None:
+    # given a new server that was answered, and has come to its host
+    node = world.provider()
+    there, effect = ServerLocation(ServerActivity.AT_REST, node), intent(node, is_new=True, nova_knows_s=clock.now + 60)
+    writer = AllocationWriter(world.client, clock, clock.pause, random.Random(1), lambda _: there)
+    assert writer.write(effect).code is WriteCode.WRITTEN
+    # when another claim takes back the same, in the generation of a first write
+    answer = writer.delete(replace(undo(effect), claim_id="another", generation=1, is_new=True))
+    # then that stays
+    assert (answer.gone, answer.left_alone) == (False, True)
+    assert holds(world, effect)
+
+
 def test_a_loser_leaves_what_the_winner_wrote_again(
     world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter
 ) -> None:

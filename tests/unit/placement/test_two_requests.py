@@ -14,6 +14,7 @@ import requests
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.model.moves import Move
+from shared_scheduler.placement.connection import Reply
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
 from tests.unit.core.scheduler_driver import of_kind, request
 from tests.unit.placement.one_scheduler import OneScheduler, node
@@ -56,6 +57,13 @@ def carried_out(scheduler: OneScheduler, write: ef.WriteAllocation) -> None:
     scheduler.carry_out(scheduler.driver.give(scheduler.writer.write(write)))
 
 
+def carried_out_in_a_batch(scheduler: OneScheduler, write: ef.WriteAllocation) -> None:
+    """The same for one of many writes in one call."""
+    scheduler.world.take(write.consumer, write.allocations)
+    written = scheduler.writer.written(write, Reply(204))
+    scheduler.carry_out(scheduler.driver.give(written))
+
+
 def lost(_: str, __: str, ___: Callable[[], requests.Response]) -> requests.Response:
     """The call never reaches Placement, and nobody can tell."""
     raise requests.exceptions.ReadTimeout("read timed out")
@@ -91,7 +99,7 @@ def outcomes(scheduler: OneScheduler) -> dict[str, type[ef.Effect]]:
 
 
 def one_is_written_and_one_is_lost(
-    world: World, scheduler: OneScheduler, with_next_host: bool = True
+    world: World, scheduler: OneScheduler, *, with_next_host: bool = True, in_a_batch: bool = False
 ) -> tuple[str, ef.WriteAllocation]:
     """The node of a server that is written for a request of two servers, and the write of the second one.  The write
     of another request for the first server has got no answer."""
@@ -99,7 +107,7 @@ def one_is_written_and_one_is_lost(
     scheduler.driver.without_agents(there)
     first, second = asked(scheduler, "written", SERVER, OTHER)
     (again,) = asked(scheduler, "lost", SERVER)
-    carried_out(scheduler, first)
+    (carried_out_in_a_batch if in_a_batch else carried_out)(scheduler, first)
     if with_next_host:
         scheduler.driver.without_agents(node(world))
     unanswered(scheduler, lambda: scheduler.writer.write(again))
@@ -119,13 +127,15 @@ def test_a_request_does_not_take_what_another_has_written_to_the_next_host(
     assert list(scheduler.stands(SERVER)) == [there]
 
 
+@pytest.mark.parametrize("in_a_batch", [False, True])
+@pytest.mark.parametrize("stops", [False, True])
 def test_a_check_of_a_write_in_doubt_does_not_delete_what_another_request_has_written(
-    world: World, scheduler: OneScheduler
+    world: World, scheduler: OneScheduler, in_a_batch: bool, stops: bool
 ) -> None:
-    there, second = one_is_written_and_one_is_lost(world, scheduler, with_next_host=False)
-    # when the writes in doubt are checked, before the first request is answered
+    there, second = one_is_written_and_one_is_lost(world, scheduler, with_next_host=False, in_a_batch=in_a_batch)
+    # when the writes in doubt are checked, before the first request is answered; all of them, if the scheduler stops
     scheduler.clock.now += 5.0
-    scheduler.writer.sweep(busy=lambda _: False)
+    scheduler.writer.sweep(busy=lambda _: False, everything=stops)
     told(scheduler, second, WriteCode.WRITTEN)
     # then what was answered stands
     assert outcomes(scheduler)["written"] is ef.Answer
