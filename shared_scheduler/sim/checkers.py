@@ -285,10 +285,8 @@ class Checkers:
     def taken_back(self, scheduler: SimScheduler, server: Server, allocations: Allocations) -> None:
         """A scheduler is about to delete the allocations of a server."""
         needed = server.state in PROMISED and server.node in allocations
-        asked_s = self._world.users.asked[server.request_id].asked_s
-        if len(server.twins) > 1 and self._world.was_down_since(asked_s):  # each has written first, as far as it knows
-            needed = False
-        self.check("allocation_kept", not needed, scheduler.name, server.uuid, server.state, "on", server.node)
+        kept = not needed or self._world.repeats.may_be_taken(server)
+        self.check("allocation_kept", kept, scheduler.name, server.uuid, server.state, "on", server.node)
         held = (one for node in allocations for one in self._accepted.get(node, {}).items())
         self._taken_back.update(claim_id for claim_id, claim in held if claim.consumer == server.uuid)
 
@@ -297,9 +295,7 @@ class Checkers:
         server = self._world.owners().get(write.consumer)  # None: a migration
         if server is None or not write.writer.startswith("scheduler-") or server.state not in PROMISED:
             return
-        asked_s = self._world.users.asked[server.request_id].asked_s
-        excused = len(server.twins) > 1 and self._world.was_down_since(asked_s)
-        kept = server.node in write.allocations or excused
+        kept = server.node in write.allocations or self._world.repeats.may_be_taken(server)
         self.check(
             "allocation_kept", kept, write.writer, server.uuid, "on", server.node, "is written", write.allocations
         )

@@ -17,7 +17,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from shared_scheduler.sim.workload import SentRequest, ServerState
+from shared_scheduler.sim.workload import SentRequest, Server, ServerState
 
 if TYPE_CHECKING:
     from shared_scheduler.sim.schedulers import SimScheduler
@@ -93,6 +93,11 @@ class RepeatedRequests:
         deadline_s = self._world.now + self._world.users.workload.patience_s
         asked.copies.append((receiver.name, deadline_s))
         receiver.ask(asked.request, deadline_s)
+
+    def may_be_taken(self, server: Server) -> bool:
+        """Whether two schedulers got the request for a server, and each has written first, as far as it knows."""
+        asked_s = self._world.users.asked[server.request_id].asked_s
+        return len(server.twins) > 1 and self._world.was_down_since(asked_s)
 
     # -- answers
 

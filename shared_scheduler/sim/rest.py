@@ -27,7 +27,7 @@ from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.report import window_counters
 from shared_scheduler.sim.schedulers import SimScheduler
 from shared_scheduler.sim.second_writer import PART_OF_WORLDS, SecondWriter
-from shared_scheduler.sim.workload import SentRequest, Server, ServerState
+from shared_scheduler.sim.workload import SentRequest, ServerState
 from shared_scheduler.table.row import Freshness
 
 if TYPE_CHECKING:
@@ -313,17 +313,12 @@ class Rest:
         """Check that the servers whose answers were heard have what those named."""
         world = self._world
         for server in world.living.values():
-            if server.state is not ServerState.LIVES or self._may_be_taken(server):
+            if server.state is not ServerState.LIVES or world.repeats.may_be_taken(server):
                 continue
             stands = world.placement.consumers.get(server.uuid, {}).keys()
             stays = server.uuid not in world.scheduled_moves.amounts
             right = stands == {server.node} if stays else server.node in stands
             self._check("heard_stands", right, server.node, server.uuid, "has", sorted(stands))
-
-    def _may_be_taken(self, server: Server) -> bool:
-        """Whether two schedulers got the request, and each has written first, as far as it knows."""
-        asked_s = self._world.users.asked[server.request_id].asked_s
-        return len(server.twins) > 1 and self._world.was_down_since(asked_s)
 
     def _check_moved(self) -> None:
         """Check the allocations of the servers that schedulers have moved, or tried to move."""

@@ -11,6 +11,7 @@ import pytest
 
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.reconciler import without_nova
+from tests.unit.placement.one_scheduler import Nova
 from tests.unit.placement.real_placement import Clock, World, load_app
 
 
@@ -39,3 +40,8 @@ def allocation_writer(world: World, clock: Clock) -> AllocationWriter:
 @pytest.fixture
 def other_writer(world: World, clock: Clock) -> AllocationWriter:
     return AllocationWriter(world.client, clock, clock.pause, random.Random(2), without_nova)
+
+
+@pytest.fixture
+def nova() -> Nova:
+    return Nova()

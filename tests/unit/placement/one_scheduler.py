@@ -13,7 +13,7 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.change_kinds import CONFIRMED_AFTER_S
 from shared_scheduler.placement.allocation_writer import AllocationWriter
-from shared_scheduler.placement.reconciler import Locate
+from shared_scheduler.placement.reconciler import Locate, ServerActivity, ServerLocation
 from shared_scheduler.protocol.messages import Allocations
 from tests.unit.core.scheduler_driver import SchedulerDriver
 from tests.unit.placement.real_placement import Clock, World
@@ -24,6 +24,16 @@ INVENTORIES = {"VCPU": {"total": 8}, "MEMORY_MB": {"total": 8192}, "DISK_GB": {"
 def node(world: World) -> str:
     """A compute node with room for some servers."""
     return world.provider(inventories=INVENTORIES)
+
+
+class Nova:
+    """Where Nova's databases have the server."""
+
+    def __init__(self) -> None:
+        self.found = ServerLocation(ServerActivity.NO_OWNER)
+
+    def __call__(self, _: str) -> ServerLocation:
+        return self.found
 
 
 class OneScheduler:

@@ -13,23 +13,8 @@ from shared_scheduler.core.effects import SeenBy
 from shared_scheduler.model.moves import Move
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
 from tests.unit.core.scheduler_driver import host_of, request, taken
-from tests.unit.placement.one_scheduler import OneScheduler, node
+from tests.unit.placement.one_scheduler import Nova, OneScheduler, node
 from tests.unit.placement.real_placement import Clock, World
-
-
-class Nova:
-    """What Nova's databases say of the server."""
-
-    def __init__(self) -> None:
-        self.found = ServerLocation(ServerActivity.NO_OWNER)
-
-    def __call__(self, _: str) -> ServerLocation:
-        return self.found
-
-
-@pytest.fixture
-def nova() -> Nova:
-    return Nova()
 
 
 @pytest.fixture

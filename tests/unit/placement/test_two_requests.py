@@ -17,26 +17,11 @@ from shared_scheduler.model.moves import Move
 from shared_scheduler.placement.connection import Reply
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
 from tests.unit.core.scheduler_driver import of_kind, request
-from tests.unit.placement.one_scheduler import OneScheduler, node
+from tests.unit.placement.one_scheduler import Nova, OneScheduler, node
 from tests.unit.placement.real_placement import Clock, Fault, World, lost_reply, never_sent
 
 SERVER, OTHER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 LONG_S = 300.0
-
-
-class Nova:
-    """Where Nova's databases have the server."""
-
-    def __init__(self) -> None:
-        self.found = ServerLocation(ServerActivity.NO_OWNER)
-
-    def __call__(self, _: str) -> ServerLocation:
-        return self.found
-
-
-@pytest.fixture
-def nova() -> Nova:
-    return Nova()
 
 
 @pytest.fixture
