@@ -50,7 +50,8 @@ def test_before_its_deadline_it_leaves_nothing() -> None:
 
 def test_it_leaves_nothing_that_no_claim_will_delete() -> None:
     world, asked = written(SLOW_S)
-    asked.deadline_s = world.now
+    # given that the broker has delivered it to another scheduler too, which has no claim
+    asked.copies.append((world.schedulers[1].name, world.now))
     assert broken_by_failure(world, asked, scheduler=1) == ["nothing_left_behind"]
 
 
