@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from shared_scheduler.decision.pipeline import SOFT, Decision
@@ -134,7 +135,8 @@ class SoftChoices:
         """The host before this one was left too early if its agent was late, and this one had other members then, and
         when it was chosen.
 
-        A host with as many members that has refused since was a good reason to leave it."""
+        A host with as many members that has refused since was a good reason to leave it, and one whose weight has
+        become better than that of the late one is the best."""
         key = scheduler.name, instance.consumer
         before, left, now = self._chosen.get(key), self._left.pop(key, None), self._world.now
         self._beside.pop(key, None)
@@ -148,7 +150,8 @@ class SoftChoices:
         if scheduler.disturbed_s >= before.at_s or late in {left.members[one] for one in refused}:
             return
         waited_s = now - before.at_s
-        holds = late in here or waited_s >= WAITS_S - SLACK_S
+        preferred = left.weights.get(before.node, inf) <= left.weights.get(node, -inf)
+        holds = late in here or preferred or waited_s >= WAITS_S - SLACK_S
         what = ("leaves", before.node, "with", late, "members after", waited_s, "s for", node, "with", *here)
         self._check("soft_choice", holds, scheduler.name, seen.request_id, *what)
 
