@@ -379,13 +379,13 @@ class Claims:
         claim.generation = event.generation
 
     def _note_own_write(self, step: Step, claim: OpenClaim, event: AllocationWritten) -> None:
-        intent, deleted = claim.intent, event.found and self._is_deleted_beside(claim)
-        if event.code == WriteCode.WRITTEN and not deleted:
+        intent, may_be_taken = claim.intent, event.found and self._is_deleted_beside(claim)
+        if event.code == WriteCode.WRITTEN and not may_be_taken:
             self._own_writes.written(step, OwnWrite(
                 claim.claim_id, intent.consumer, intent.node, claim.written, claim.generation or 0, claim.reflected,
                 claim.found,
             ))  # fmt: skip
-        elif event.may_arrive or deleted or event.code in LEFT_UNKNOWN:
+        elif event.may_arrive or may_be_taken or event.code in LEFT_UNKNOWN:
             self._own_writes.uncertain(intent.consumer)
         else:
             self._own_writes.not_written(step, intent.consumer)

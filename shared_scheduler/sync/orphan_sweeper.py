@@ -28,9 +28,9 @@ one that is live and does not check.  In each of these, first checks and repeate
 newer ones, and the sources alternate.  So second checks are made in the longest storm of failed builds if the
 schedulers together are fast enough for two checks of each server, and some are made in any storm.  If builds fail
 faster than one scheduler can check them, all schedulers share the work; a scheduler with a wrong list of live
-schedulers checks more than its share, never less.  With shelved servers it would
-take the turns of others, so those that were live within the last hour keep their turns, with the same name after a new
-start, and one that starts listens first.
+schedulers checks more than its share, never less.  With shelved servers it would take the turns of others, so those
+that were live within the last hour keep their turns, with the same name after a new start, and one that starts listens
+first.
 """
 
 from __future__ import annotations
