@@ -397,9 +397,9 @@ class Checkers:
     def answered(self, scheduler: SimScheduler, asked: SentRequest, effect: ef.Answer | ef.Fail) -> None:
         """A scheduler ends a request."""
         where, request_id = scheduler.name, asked.request.request_id
-        deadlines = asked.deadlines_of(where)
-        self.check("answered_once", asked.ended_by[where] < len(deadlines), where, request_id, "again")
-        in_time = self._world.now <= max(deadlines, default=asked.deadline_s) + LATE_MAX_S
+        deadlines, ended = sorted(asked.deadlines_of(where)), asked.ended_by[where]
+        self.check("answered_once", ended < len(deadlines), where, request_id, "again")
+        in_time = ended >= len(deadlines) or self._world.now <= deadlines[ended] + LATE_MAX_S
         undisturbed = scheduler.disturbed_s < asked.asked_s
         self.check("answered_once", in_time or not undisturbed, where, request_id, "late")
         self._check_record(asked, effect)
