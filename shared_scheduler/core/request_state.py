@@ -313,10 +313,8 @@ class CheckState:
     stayed: frozenset[str] = frozenset()
     #: the servers that were built, or had an answer, at the last check
     answered: frozenset[str] = frozenset()
-    #: those that hold several nodes, one of which they will leave, as after an evacuation
-    leaving: frozenset[str] = frozenset()
-    #: the nodes, each as often, where those that are certain to stay elsewhere hold something as well
-    beside: tuple[str, ...] = ()
+    #: servers that hold several nodes, as after an evacuation -> those where they are not certain to stay
+    beside: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -468,9 +466,8 @@ class RequestState:
         if policy == GroupPolicy.AFFINITY and chosen and not chosen <= group.hosts:
             hosts = chosen
         group = replace(group, policy=policy, hosts=hosts, members=members)
-        unsettled = self.check.unsettled | self.check.leaving
         check = self.check
         return replace(
             self.request, group=group, placed=check.placed, vacated=check.vacated, beside=check.beside,
-            unsettled=unsettled,
+            unsettled=check.unsettled,
         )  # fmt: skip

@@ -8,11 +8,12 @@ If a domain of the request has too many servers, the request deletes what it wro
 
 A request is answered only if ``count - minimum <= max_skew`` holds for each domain in which it has a server, where
 
-- ``count`` includes every server that holds allocations, and the request's own ones.  Servers in cell 0 are none: their
-  request has failed, and what they still hold will be deleted;
+- ``count`` includes every server that holds allocations, once in each domain, and the request's own ones.  Servers in
+  cell 0 are none: their request has failed, and what they still hold will be deleted;
 - ``minimum`` includes only the own servers, and those whose request was answered: they are built, or Nova has mapped
   them to a cell, which the conductor does after the answer.  The others may still yield.  One that was evacuated holds
-  allocations on its source as well, until that comes back; it is included where the table has it.
+  allocations on its source as well, until that comes back; it is included where the table has it, or if all that it
+  holds is in one domain.
 
 *No answer of the requests leaves a domain with a skew above ``max_skew``.*  Proof: consider a domain with a server of
 an answered request, and of these requests the one that read the members last, R.  Every other one wrote before it read,
@@ -53,8 +54,8 @@ after a yield grow to at most ``DEFERRAL_PAUSE_MAX_S``.  Whether and when a requ
 above, so schedulers with different rules may run together.
 
 A request that has yielded remembers where Placement had the servers that were looked up, on which nodes the table had
-them in vain, whose requests had no answer, which ones are not certain to stay, and where the others hold something
-besides.  So it does not decide as before.
+them in vain, whose requests had no answer, and where they hold something without being certain to stay.  So it does not
+decide as before.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ from shared_scheduler.core.step import Step
 from shared_scheduler.decision.host_restrictions import skips_filters
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import SpreadMode
-from shared_scheduler.decision.spreading import Counted, constraints_of, count
+from shared_scheduler.decision.spreading import Counted, Places, constraints_of, count
 from shared_scheduler.protocol.messages import Leaf, Reason
 from shared_scheduler.table.columns import IntArray
 from shared_scheduler.table.host_table import HostTable
@@ -86,6 +87,8 @@ ANSWERS_MAX = 50
 DEFERRAL_PAUSE_MAX_S = 2.0
 NOBODY = frozenset[str]()
 
+_Slots = Mapping[str, list[int]]
+
 
 @dataclass(frozen=True, slots=True)
 class _Found:
@@ -94,22 +97,30 @@ class _Found:
     ``others``: of those that were looked up; ``homes``: the same, as far as they are certain to stay there; ``sure``:
     of the built and the own ones; ``also``: where some of the built ones may be besides."""
 
-    others: Mapping[str, list[int]]
-    homes: Mapping[str, list[int]]
+    others: _Slots
+    homes: _Slots
     sure: IntArray
     also: list[int]
 
-    def everywhere(self, besides: frozenset[str] = NOBODY) -> IntArray:
+    def everywhere(self, besides: frozenset[str] = NOBODY) -> Places:
         """Wherever they may be."""
-        return np.concatenate((self._of(self.others, besides), _array(self.also), self.sure))
+        return self._with(np.concatenate((_array(self.also), self.sure)), self.others, besides)
 
-    def at_home(self, besides: frozenset[str] = NOBODY) -> IntArray:
-        """Where they are certain to be."""
-        return np.concatenate((self._of(self.homes, besides), self.sure))
+    def at_home(self, besides: frozenset[str] = NOBODY) -> Places:
+        """Where they are certain to be; one that holds several nodes, if these are in one domain."""
+        return self._with(self.sure, self._homes(), besides)
+
+    def hoped(self, besides: frozenset[str] = NOBODY) -> Places:
+        """Where they are if all except ``besides`` get an answer."""
+        return self._with(np.concatenate((_array(self.also), self.sure)), self._homes(), besides)
+
+    def _homes(self) -> _Slots:
+        return {uuid: self.homes[uuid] or slots for uuid, slots in self.others.items()}
 
     @staticmethod
-    def _of(places: Mapping[str, list[int]], besides: frozenset[str]) -> IntArray:
-        return _array(slot for uuid, slots in places.items() if uuid not in besides for slot in slots)
+    def _with(sure: IntArray, others: _Slots, besides: frozenset[str]) -> Places:
+        found = Places.of(slots for uuid, slots in others.items() if uuid not in besides)
+        return Places(np.concatenate((found.slots, sure)), found.several)
 
 
 class SpreadCheck:
@@ -147,14 +158,11 @@ class SpreadCheck:
         others = {uuid: self._slots(providers) for uuid, providers in event.standing.items() if uuid not in built}
         homes = {uuid: self._home(uuid, slots) for uuid, slots in others.items()}
         check.unsettled = event.unanswered & others.keys()
-        check.leaving = frozenset(uuid for uuid, home in homes.items() if not home)
-        check.beside = tuple(self._table.node_at(slot) for uuid, home in homes.items() if home
-                             for slot in others[uuid] if slot not in home)  # fmt: skip
-        self._remember(state, {uuid: homes[uuid] or slots for uuid, slots in others.items()}, built)
+        self._remember(state, others, homes, built)
         others_came = self._others_came(state, frozenset(built.keys() | others.keys()))
         found = _Found(others, homes, np.concatenate((_array(built.values()), own)), self._also(built))
         counted = self._counted(state, found.everywhere())
-        if _hold(counted, self._counted(state, found.at_home(check.unsettled)), own):
+        if _hold(counted, self._settled(state, found), own):
             check.spread_passed = True
             return Agreed()
         check.checks_made += 1
@@ -176,7 +184,7 @@ class SpreadCheck:
         seniors = self._seniors(state)
         juniors = check.unsettled - seniors
         ahead = self._counted(state, found.everywhere(juniors))
-        if not _hold(ahead, self._counted(state, found.at_home(check.unsettled)), own):
+        if not _hold(ahead, self._settled(state, found), own):
             beside = any(self._share_a_domain(ahead, own, found.others[uuid]) for uuid in seniors)
             if beside or not _hold(ahead, self._hoped(state, found, juniors), own):
                 return False
@@ -213,7 +221,11 @@ class SpreadCheck:
 
     def _hoped(self, state: RequestState, found: _Found, besides: frozenset[str] = NOBODY) -> list[Counted]:
         """The servers where they are if all except ``besides`` get an answer."""
-        return self._counted(state, np.concatenate((found.at_home(besides), _array(found.also))))
+        return self._counted(state, found.hoped(besides), surely=True)
+
+    def _settled(self, state: RequestState, found: _Found) -> list[Counted]:
+        """The servers that cannot yield any more, where they are certain to be."""
+        return self._counted(state, found.at_home(state.check.unsettled), surely=True)
 
     def _home(self, uuid: str, slots: list[int]) -> list[int]:
         """Where a server raises the minimum.  One that was evacuated holds its source as well until that comes back; it
@@ -223,11 +235,13 @@ class SpreadCheck:
         there = [slot for slot in slots if slot in self._table.members.slots(uuid)]
         return there if len(there) == 1 else []
 
-    def _remember(self, state: RequestState, slots: Mapping[str, list[int]], built: Mapping[str, int]) -> None:
+    def _remember(self, state: RequestState, others: _Slots, homes: _Slots, built: Mapping[str, int]) -> None:
         """Note for the next decision where Placement has the servers that were looked up.  Those that hold nothing are
         deleted, or their request has failed."""
         table, check = self._table, state.check
-        standing = {uuid: frozenset(map(table.node_at, found)) for uuid, found in slots.items()}
+        standing = {uuid: frozenset(map(table.node_at, home)) for uuid, home in homes.items()}
+        held = ((uuid, frozenset(map(table.node_at, slots))) for uuid, slots in others.items())
+        check.beside = {uuid: more for uuid, nodes in held if (more := nodes - standing[uuid])}
         asked = (self._known(state) | standing.keys()) - built.keys()
         told = [(uuid, table.node_at(slot)) for uuid in asked for slot in table.members.slots(uuid)]
         nowhere = frozenset[str]()
@@ -265,9 +279,9 @@ class SpreadCheck:
         """The slots of the providers that are compute nodes."""
         return [slot for uuid in providers if (slot := self._table.slot_of(uuid)) is not None]
 
-    def _counted(self, state: RequestState, slots: IntArray) -> list[Counted]:
+    def _counted(self, state: RequestState, places: Places, surely: bool = False) -> list[Counted]:
         context = self._decider.context(state.request)
-        return count(context, constraints_of(context, SpreadMode.HARD), slots)
+        return count(context, constraints_of(context, SpreadMode.HARD), places, surely)
 
 
 def _array(slots: Iterable[int]) -> IntArray:

@@ -169,12 +169,11 @@ class Request:
     placed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     #: (server, node) of those that the table had on nodes where Placement did not have them
     vacated: frozenset[tuple[str, str]] = frozenset()
-    #: those whose requests had no answer, and those that will leave one of their nodes: the smallest count of a hard
-    #: constraint does not include them
+    #: those whose requests had no answer: the smallest count of a hard constraint does not include them
     unsettled: frozenset[str] = frozenset()
-    #: the nodes, each as often, where servers of ``placed`` hold something besides, as an evacuated one on its source:
-    #: they count there for a hard constraint, and not in its smallest count
-    beside: tuple[str, ...] = ()
+    #: servers of ``placed`` -> the nodes where they hold something besides, as an evacuated one on its source: they
+    #: count there as well, but for the smallest count of a hard constraint only if they can be in no other domain
+    beside: Mapping[str, frozenset[str]] = field(default_factory=dict)
     #: the id in Nova's logs and instance actions; empty: it is ``request_id``
     local_request_id: str = ""
     preferred_cell: str | None = None  # cell uuid, for the cross-cell weigher

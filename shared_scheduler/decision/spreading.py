@@ -12,7 +12,8 @@ host that is full, disabled, down or tried already stays eligible (``nodeTaintsP
 a rack would let the others fill without a limit, and the spread would be wrong when it returns.
 
 **Counts.** ``count(domain)`` is the number of servers of the group on eligible hosts of the domain, without the server
-of the request itself.  It includes claims of all schedulers that the agents have accepted, and own claims.
+of the request itself.  It includes claims of all schedulers that the agents have accepted, and own claims.  A server
+that was looked up and holds several nodes of a domain counts once there.
 
 **Skew.** ``skew(domain) = count(domain) + 1 - minimum``, where ``minimum`` is the smallest count of all domains with an
 eligible host.
@@ -31,8 +32,8 @@ where they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -98,9 +99,25 @@ class _Domains:
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where servers are.  ``slots``: of those that are on one node each; ``several``: for each other one, the slots
+    where it may be.  It counts once in a domain, however many of them are there."""
+
+    slots: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    several: Sequence[Sequence[int]] = ()
+
+    @classmethod
+    def of(cls, servers: Iterable[Sequence[int]]) -> Places:
+        """The places of servers, each with its slots."""
+        every = list(servers)
+        alone = np.array([slots[0] for slots in every if len(slots) == 1], dtype=np.int64)
+        return cls(alone, [slots for slots in every if len(slots) > 1])
+
+
 class SpreadStage:
-    """One hard constraint.  ``settled``: the counts without what may still leave: ``Request.unsettled``, and
-    ``Request.beside``."""
+    """One hard constraint.  ``settled``: the counts without what may still leave: ``Request.unsettled``, and servers
+    of ``Request.beside`` in a domain for which this is not their only one."""
 
     code = SPREAD
 
@@ -138,17 +155,10 @@ def spread_stages(context: DecisionContext) -> list[SpreadStage]:
     hard = constraints_of(context, SpreadMode.HARD)
     if not hard or skips_filters(context.request):
         return []
-    unsettled, beside = context.request.unsettled, _places_beside(context)
-    counted = count(context, hard, np.concatenate((places_of(context), beside)))
-    if not (unsettled or len(beside)):
+    counted = count(context, hard, places_of(context))
+    if not (context.request.unsettled or context.request.beside):
         return [SpreadStage(one) for one in counted]
-    return list(map(SpreadStage, counted, count(context, hard, places_of(context, unsettled))))
-
-
-def _places_beside(context: DecisionContext) -> IntArray:
-    """The slots where servers hold something besides their homes."""
-    slots = map(context.table.slot_of, context.request.beside)
-    return np.array([slot for slot in slots if slot is not None], dtype=np.int64)
+    return list(map(SpreadStage, counted, count(context, hard, _settled_places(context), surely=True)))
 
 
 def constraints_of(context: DecisionContext, mode: SpreadMode) -> list[SpreadConstraint]:
@@ -156,13 +166,16 @@ def constraints_of(context: DecisionContext, mode: SpreadMode) -> list[SpreadCon
     return [one for one in context.request.spread if one.mode == mode]
 
 
-def count(context: DecisionContext, constraints: Sequence[SpreadConstraint], places: IntArray) -> list[Counted]:
-    """Count servers by domain.  ``constraints`` have one mode; ``places``: the slot of each server."""
+def count(
+    context: DecisionContext, constraints: Sequence[SpreadConstraint], places: Places, surely: bool = False
+) -> list[Counted]:
+    """Count servers by domain.  ``constraints`` have one mode; ``surely``: one that may be in several domains does not
+    count in any, and otherwise in each of them."""
     selected, keys = _selected(context), tuple(one.key for one in constraints)
     # everything on which the domains depend; a selection of 10,000 hosts has 10,000 bytes
     depends = (SPREAD, keys, context.table.static_generation, selected.tobytes())
     found = context.masks.derived(depends, lambda: _eligible_domains(context, keys, selected))
-    return [_count(*each, places) for each in zip(constraints, found, strict=True)]
+    return [_count(*each, places, surely) for each in zip(constraints, found, strict=True)]
 
 
 def _eligible_domains(context: DecisionContext, keys: Sequence[str], eligible: BoolArray) -> list[_Domains]:
@@ -177,22 +190,24 @@ def _domains_of_key(domains: IntArray, eligible: BoolArray) -> _Domains:
     return _Domains(domains, domains * eligible, np.flatnonzero(np.bincount(domains[eligible])), end)
 
 
-def _count(constraint: SpreadConstraint, domains: _Domains, places: IntArray) -> Counted:
-    counts = np.bincount(domains.counted.take(places), minlength=domains.end)
-    there = counts.take(domains.eligible)
-    return Counted(constraint, domains.all, counts, domains.eligible, int(there.min()) if len(there) else None)
+def _count(constraint: SpreadConstraint, domains: _Domains, places: Places, surely: bool) -> Counted:
+    at = (frozenset[int](domains.counted.take(slots).tolist()) for slots in places.several)
+    more = [domain for each in at if len(each) == 1 or not surely for domain in each]
+    there = np.concatenate((domains.counted.take(places.slots), np.array(more, dtype=np.int64)))
+    counts = np.bincount(there, minlength=domains.end)
+    found = counts.take(domains.eligible)
+    return Counted(constraint, domains.all, counts, domains.eligible, int(found.min()) if len(found) else None)
 
 
-def places_of(context: DecisionContext, besides: frozenset[str] = frozenset()) -> IntArray:
-    """The slot of each server of the group except ``besides`` and the server of the request; a server that moves has
-    two.
+def places_of(context: DecisionContext, besides: frozenset[str] = frozenset()) -> Places:
+    """Where each server of the group is, except ``besides`` and the server of the request.
 
     Members that only the request knows are added to those that agents and own claims show.  Members that were looked
     up in Placement (``Request.placed``) are counted where it had them, and where they have gone since.
     """
     table, group, without = context.table, context.request.group, {context.instance_uuid, *besides}
     if group is None:
-        return np.zeros(0, dtype=np.int64)
+        return Places()
     placed = context.request.placed.keys()
     told = table.groups.slots(group.uuid, without | placed)
     more = [
@@ -201,16 +216,33 @@ def places_of(context: DecisionContext, besides: frozenset[str] = frozenset()) -
         for slot in table.members.slots(uuid)
         if not table.groups.has(group.uuid, uuid, slot)
     ]
-    more += [slot for uuid in placed - without for slot in _places_of_one(context, uuid)]
-    return np.concatenate((told, np.array(more, dtype=np.int64))) if more else told
+    found = Places.of(_places_of_one(context, uuid) + _besides_of_one(context, uuid) for uuid in placed - without)
+    return Places(np.concatenate((told, np.array(more, dtype=np.int64), found.slots)), found.several)
+
+
+def _settled_places(context: DecisionContext) -> Places:
+    """The same of the servers whose requests had an answer, and of those that hold several nodes where they are."""
+    request = context.request
+    others = places_of(context, request.unsettled | request.beside.keys())
+    beside = request.beside.keys() - request.unsettled - {context.instance_uuid}
+    found = Places.of(_places_of_one(context, uuid) or _besides_of_one(context, uuid) for uuid in beside)
+    return Places(np.concatenate((others.slots, found.slots)), (*others.several, *found.several))
 
 
 def _places_of_one(context: DecisionContext, server: str) -> list[int]:
     """The slots of a server that was looked up: where the table has it, if not in vain; or where Placement had it."""
     table, request = context.table, context.request
     now = [slot for slot in table.members.slots(server) if (server, table.node_at(slot)) not in request.vacated]
-    then = (table.slot_of(provider) for provider in request.placed[server])
-    return now or [slot for slot in then if slot is not None]
+    return now or _slots(context, request.placed[server])
+
+
+def _besides_of_one(context: DecisionContext, server: str) -> list[int]:
+    """The slots where it holds something besides."""
+    return _slots(context, context.request.beside.get(server, ()))
+
+
+def _slots(context: DecisionContext, nodes: Iterable[str]) -> list[int]:
+    return [slot for node in nodes if (slot := context.table.slot_of(node)) is not None]
 
 
 def domain_of(aggregates: tuple[AggregateFacts, ...], key: str) -> str | None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -193,6 +195,34 @@ def test_why_prints_the_minimum_without_servers_that_may_leave():
     unsettled = request(BY_RACK, unsettled=frozenset({"b-0"}))
     answers = {one.host: one for one in explain(Decider(table_of(hosts)), unsettled).listed}
     assert (answers["a"].detail["count"], answers["a"].detail["minimum"]) == (1, 0)
+
+
+def looked_up(server: str, home: str, *beside: str) -> dict[str, object]:
+    """The fields of a request after a check that found what a server holds."""
+    return {"placed": {server: frozenset({home} - {""})}, "beside": {server: frozenset(beside)}}
+
+
+def test_a_server_that_holds_two_hosts_of_a_rack_counts_once_there():
+    table = table_of(racks(a=("r1", 1), b=("r1", 0), c=("r2", 1)))
+    assert chosen(table, request(BY_RACK, **looked_up("a-0", "a", "b"))) == ["a", "b", "c"]
+    # also if it is not known on which of them it is
+    assert chosen(table, request(BY_RACK, **looked_up("a-0", "", "a", "b"))) == ["a", "b", "c"]
+
+
+def test_a_server_that_may_be_in_two_racks_counts_in_both_and_not_for_the_smallest_count():
+    table = table_of(racks(a=("r1", 0), b=("r2", 0), c=("r3", 0)))
+    vacated = frozenset({("s", "a"), ("s", "b")})
+    assert chosen(table, request(BY_RACK, vacated=vacated, **looked_up("s", "", "a", "b"))) == ["c"]
+
+
+def test_a_server_that_its_source_shows_again_counts_once_there():
+    # given a server that was evacuated from b to a, while only a showed it; b has another one
+    hosts = racks(a=("r1", 1), b=("r2", 1), c=("r3", 1))
+    table = table_of([*hosts[:1], replace(hosts[1], servers=("b-0", "a-0")), hosts[2]])
+    # then the racks have 1, 2 and 1, and are sure to have 0, 1 and 1
+    asked = request(SpreadConstraint("rack", 2), **looked_up("a-0", "a", "b"))
+    found = {one.host: one.detail for one in explain(Decider(table, ONLY_SPREAD), asked).listed}
+    assert (found["b"]["count"], found["b"]["minimum"]) == (2, 0)
 
 
 VALUES = st.sampled_from(["x", "y", "z"])

@@ -735,7 +735,7 @@ def trust_the_table(patch: pytest.MonkeyPatch) -> None:
 @bug("goes_on")
 def forget_what_was_looked_up(patch: pytest.MonkeyPatch) -> None:
     """A request that has yielded to other servers with its label counts them again as the agents report them."""
-    patch.setattr(SpreadCheck, "_remember", lambda self, state, standing, built: None)
+    patch.setattr(SpreadCheck, "_remember", lambda self, state, others, homes, built: None)
 
 
 @bug("affinity")
