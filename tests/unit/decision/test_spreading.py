@@ -197,6 +197,33 @@ def test_why_prints_the_minimum_without_servers_that_may_leave():
     assert (answers["a"].detail["count"], answers["a"].detail["minimum"]) == (1, 0)
 
 
+def showing(hosts: list[PlainHost], server: str, *names: str) -> HostTable:
+    """A table in which these hosts show a server as well, as while it moves or its resize is not confirmed."""
+    return table_of([replace(one, servers=(*one.servers, *[server] * (one.name in names))) for one in hosts])
+
+
+def test_a_server_that_moves_within_its_rack_counts_once_there():
+    hosts = racks(a=("r1", 0), b=("r1", 0), c=("r2", 0))
+    assert chosen(showing(hosts, "s", "a", "b"), request(SpreadConstraint("rack", 2))) == ["a", "b", "c"]
+    # also if the agent of one of them does not know its label, but the request does
+    table = showing(hosts, "s", "a", "b")
+    table.load("b", host_leaves("b", traits=(FAST,)), {"s": Consumer({}, True)})
+    group = replace(WEB, members=frozenset({"s"}))
+    assert chosen(table, request(SpreadConstraint("rack", 2), group=group)) == ["a", "b", "c"]
+
+
+def test_a_server_that_moves_to_another_rack_counts_in_both():
+    hosts = racks(a=("r1", 0), b=("r2", 0), c=("r3", 0))
+    assert chosen(showing(hosts, "s", "a", "b"), request(BY_RACK)) == ["c"]
+
+
+def test_a_server_that_has_moved_counts_where_it_is():
+    hosts = racks(a=("r1", 0), b=("r2", 0))
+    table = showing(hosts, "s", "a", "b")
+    table.load("a", host_leaves("a", traits=(FAST,)), {})
+    assert chosen(table, request(BY_RACK)) == ["a"]
+
+
 def looked_up(server: str, home: str, *beside: str) -> dict[str, object]:
     """The fields of a request after a check that found what a server holds."""
     return {"placed": {server: frozenset({home} - {""})}, "beside": {server: frozenset(beside)}}
