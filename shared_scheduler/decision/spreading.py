@@ -13,7 +13,7 @@ a rack would let the others fill without a limit, and the spread would be wrong 
 
 **Counts.** ``count(domain)`` is the number of servers of the group on eligible hosts of the domain, without the server
 of the request itself.  It includes claims of all schedulers that the agents have accepted, and own claims.  A server
-that was looked up and holds several nodes of a domain counts once there.
+on several hosts of a domain, as while it moves, counts once there.
 
 **Skew.** ``skew(domain) = count(domain) + 1 - minimum``, where ``minimum`` is the smallest count of all domains with an
 eligible host.
@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -209,15 +210,20 @@ def places_of(context: DecisionContext, besides: frozenset[str] = frozenset()) -
     if group is None:
         return Places()
     placed = context.request.placed.keys()
-    told = table.groups.slots(group.uuid, without | placed)
-    more = [
-        slot
-        for uuid in group.members - placed - without
-        for slot in table.members.slots(uuid)
-        if not table.groups.has(group.uuid, uuid, slot)
-    ]
-    found = Places.of(_places_of_one(context, uuid) + _besides_of_one(context, uuid) for uuid in placed - without)
-    return Places(np.concatenate((told, np.array(more, dtype=np.int64), found.slots)), found.several)
+    untold = _untold(context, group.members - placed - without)
+    apart = (table.groups.moving(group.uuid) | untold) - placed - without
+    told = table.groups.slots(group.uuid, without | placed | apart)
+    looked_up = (_places_of_one(context, uuid) + _besides_of_one(context, uuid) for uuid in placed - without)
+    found = Places.of(chain(map(table.members.slots, apart), looked_up))
+    return Places(np.concatenate((told, found.slots)), found.several)
+
+
+def _untold(context: DecisionContext, members: frozenset[str]) -> frozenset[str]:
+    """Those of these members that a row shows without their group."""
+    table, group = context.table, context.request.group
+    assert group is not None
+    places = ((uuid, slot) for uuid in members for slot in table.members.slots(uuid))
+    return frozenset(uuid for uuid, slot in places if not table.groups.has(group.uuid, uuid, slot))
 
 
 def _settled_places(context: DecisionContext) -> Places:

@@ -26,11 +26,13 @@ NOWHERE: IntArray = np.zeros(0, dtype=np.int64)
 class _Places:
     """The places of one group.  ``slots`` and ``order`` are parallel; ``position`` is the index in both."""
 
-    __slots__ = ("at", "order", "position", "slots")
+    __slots__ = ("at", "moving", "order", "position", "slots")
 
     def __init__(self) -> None:
         #: instance -> slot -> number of sources
         self.at: dict[str, dict[int, int]] = {}
+        #: the instances with several places
+        self.moving: set[str] = set()
         self.position: dict[Place, int] = {}
         self.order: list[Place] = []
         self.slots = array("q")
@@ -42,6 +44,8 @@ class _Places:
             self.order.append((instance, slot))
             self.slots.append(slot)
         sources[slot] = sources.get(slot, 0) + 1
+        if len(sources) > 1:
+            self.moving.add(instance)
 
     def discard(self, instance: str, slot: int) -> None:
         sources = self.at[instance]
@@ -49,6 +53,8 @@ class _Places:
         if not sources[slot]:
             del sources[slot]
             self._remove((instance, slot))
+            if len(sources) < 2:
+                self.moving.discard(instance)
             if not sources:
                 del self.at[instance]
 
@@ -86,6 +92,11 @@ class GroupMembers:
         """The instances of a group."""
         places = self._of.get(group)
         return frozenset() if places is None else frozenset(places.at)
+
+    def moving(self, group: str) -> frozenset[str]:
+        """The instances of a group that have several places."""
+        places = self._of.get(group)
+        return frozenset() if places is None else frozenset(places.moving)
 
     def slots(self, group: str, besides: Collection[str]) -> IntArray:
         """The slot of each place of a group, as a new array, without those of the instances ``besides``.
