@@ -510,6 +510,23 @@ def test_a_server_waits_again_if_no_other_rack_has_room() -> None:
     only(ef.Answer, stand(driver, placed(driver, effects), server_4="node-2"))
 
 
+def nodes_in_turn(answer: ef.Answer) -> list[str]:
+    """The chosen node, and the alternates."""
+    return [choice.node for choice in answer.choices[0]]
+
+
+def test_alternates_are_within_the_constraint_with_the_servers_that_were_read() -> None:
+    # given a request with alternates, which were searched while the table knew no other server
+    driver = in_racks("node-1", "node-2", "node-3")
+    driver.hear(snapshot("node-2", 2, free_mb=2048), snapshot("node-3", 2, free_mb=1024))
+    effects = driver.ask(request("server-5", hints=HINTS, num_alternates=2))
+    driver.wait(0.001)
+    # when another scheduler has placed one in the second rack
+    answer = only(ef.Answer, stand(driver, placed(driver, effects), server_7="node-2"))
+    # then the conductor must not build there: the rack would have two, and the others none
+    assert nodes_in_turn(answer) == ["node-1", "node-3"]
+
+
 # -- many requests at the same moment
 
 
