@@ -7,7 +7,7 @@ cell get the same ones, and fewer than configured are allowed.  If only Placemen
 the candidates of each; answers that come too late are ignored.
 
 They are searched while the claims are in flight, by a timer that rings at once, so that the claims leave first.  When
-a host is decided again, they are searched again.
+a host is decided again, they are searched again, and also when the check of spreading has read where the others are.
 """
 
 from __future__ import annotations

@@ -631,6 +631,8 @@ class Requests:
                 self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
 
     def _checked(self, step: Step, state: RequestState) -> None:
+        if state.check.spread_passed:  # where the others are is known better than when alternates were searched
+            state.alternates = None
         state.enter(RequestPhase.PLACING, step.now)
         self._advance(step, state)
 
