@@ -56,6 +56,7 @@ PLACING     every instance is written, its hard spreading   CHECKING    AskGroup
             must be checked
 PLACING     every instance is written, alternates found     -           keep every claim; Answer
 CHECKING    the group agrees                                PLACING     it is not checked again
+CHECKING    the spreading agrees                            PLACING     alternates are searched again
 CHECKING    another member is in the wrong place, senior    CHECKING    AskGroup again after a pause
 CHECKING    another member is in the wrong place            YIELDING    cancel every claim; to an undecided one of
                                                                         affinity, this costs no attempt
