@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from compute_agent.tap.tap_channel import TapChannel
 from compute_agent.tap_wire import NodeReported, TapHello
 from shared_scheduler.protocol.codec import encode
-from shared_scheduler.protocol.messages import Leave, Message, Resync, Snapshot, Verdict, agent_address
+from shared_scheduler.protocol.messages import Hello, Leave, Message, Resync, Snapshot, Verdict, agent_address
 from shared_scheduler.protocol.signing import Signer, Signing, parse_keyring
 from shared_scheduler.transport.bus import CHANNEL_NAME
 from shared_scheduler.transport.channel import Channel
@@ -23,6 +24,7 @@ from shared_scheduler.transport.urls import parse_transport_url
 from tests.unit.compute_agent.fake_placement import FakePlacement, served
 from tests.unit.compute_agent.node_facts import HOST, NODE, ROOT_LEAVES, claim
 from tests.unit.compute_agent.test_process import SLOW, Process
+from tests.unit.transport.mailbox import Mailbox
 from tools.laboratory.cloud.rabbitmq import PrivateRabbit
 
 WAIT_S = 180.0
@@ -121,4 +123,21 @@ def test_keys_change_and_epochs_are_surpassed_while_it_runs(
     assert told.epoch > before.epoch + 10**9
     assert set(told.claims) == {"c0", "c1", "c2"}
     assert not [one for one in scheduler.heard if isinstance(one, Verdict) and not one.accepted]
+    assert agent.end() == 0
+
+
+def test_an_agent_that_another_connection_keeps_from_its_queue_is_not_heard_of_before_it_hears(
+    agent: Process, scheduler: Scheduler, shared_rabbit: PrivateRabbit
+) -> None:
+    """The machine lost its power and is back, before the broker has noticed: claims would go to the earlier life."""
+    # given the connection of the earlier life, and the agent, which is ready
+    bus = KombuBus(parse_transport_url(shared_rabbit.url), CHANNEL_NAME)
+    with closing(Mailbox(bus.agent_endpoint(HOST)).started().endpoint):
+        agent.start()
+        agent.wait(lambda: agent.lines("is held by another connection") and agent.lines("claims are judged"))
+    # when that connection ends, then a claim that is cast as soon as the agent is heard of is judged
+    scheduler.wait(lambda one: isinstance(one, Snapshot) and one.leaves["agent.ready"] is True)
+    assert scheduler.claims("c1")
+    # and the first of all its messages is that of its own connection
+    assert isinstance(scheduler.heard[0], Hello), scheduler.heard[0]
     assert agent.end() == 0

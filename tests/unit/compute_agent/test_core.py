@@ -56,6 +56,31 @@ class TestStart:
         (snapshot,) = said(effects, Snapshot)
         assert snapshot.leaves["agent.ready"] is False
 
+    def test_nothing_is_published_before_the_agent_can_be_reached(self) -> None:
+        """A claim that follows the snapshot would come back, or be for the connection of an earlier life."""
+        # given a node that is ready, or whose time is over, while the agent has no queue
+        node = Node()
+        early = node.tell(ev.TrackerConnected("tap"), report()) + node.pass_s(OPEN_AFTER_S + 1)
+        assert node.core.ready
+        assert said(early, object) == []
+
+        # when it has one, then it is heard of as always
+        effects = node.tell(ev.ChannelChanged(True))
+
+        assert [type(one) for one in said(effects, object)] == [Hello, Snapshot]
+
+    def test_an_epoch_that_begins_without_the_broker_is_published_when_it_is_back(self) -> None:
+        node = Node()
+        node.start()
+        node.tell(ev.ChannelChanged(False))
+
+        early = node.send(Resync(NODE, SCHEDULER, EPOCH + 5, 0)) + node.pass_s(OPEN_AFTER_S + 1)
+        effects = node.tell(ev.ChannelChanged(True))
+
+        assert said(early, Snapshot) == []
+        assert [type(one) for one in said(effects, object)] == [Hello, Snapshot]
+        assert said(effects, Snapshot)[0].epoch == node.core.epoch > EPOCH + 5
+
     def test_nothing_is_accepted_before_nova_compute_has_audited(self) -> None:
         node = Node()
         node.tell(ev.ChannelChanged(True), ev.TrackerConnected("tap"))
