@@ -23,7 +23,9 @@ READY, LEARNING  the tracker is lost                                    AWAY
 ===============  =====================================================  =========================
 
 Nothing is published before the node is READY for the first time or ``OPEN_AFTER_S`` have passed.  An agent that starts
-beside a running nova-compute therefore publishes one full snapshot and not several.
+beside a running nova-compute therefore publishes one full snapshot and not several.  Nor is a node's first snapshot
+published before the channel is connected: schedulers cast claims as soon as they have it, and without a queue of its
+own, the agent would not get them.
 """
 
 from __future__ import annotations
@@ -129,6 +131,7 @@ class AgentCore:
         self._kept_groups = dict(groups or {})
         self._was_ready = False
         self._stopped = False
+        self._connected = False
         self._dirty = True
         self._last_read_s = self._last_tree_read_s = float("-inf")
         #: address -> the resync of its scheduler, and its time; Placement is read before the answer
@@ -182,7 +185,7 @@ class AgentCore:
         wanted = [self.publisher.next_deadline_s(now), self.tree.due_s(), self._ends_of_builds.next_due_s()]
         if self.ledger.mirror.tree_known:  # otherwise there are no providers whose allocations could be read
             wanted.append(self.allocations.due_s())
-        if not self.publisher.open:
+        if self._connected and not self.publisher.open:
             wanted.append(self._open_at_s)
         return min((at for at in wanted if at is not None), default=None)
 
@@ -198,6 +201,7 @@ class AgentCore:
                 if isinstance(message, BuildResult):
                     self._effects.append(Broadcast(message))
             case ev.ChannelChanged(connected=connected):
+                self._connected = connected
                 if connected:
                     self._effects += self.publisher.on_connected(now)
             case ev.Stopping():
@@ -499,7 +503,8 @@ class AgentCore:
         )
 
     def _open_when_due(self, now: float) -> None:
-        if not self.publisher.open and (self.ready or now >= self._open_at_s):
+        is_time = self.ready or now >= self._open_at_s
+        if self._connected and is_time and not self.publisher.open:
             self._effects += self.publisher.begin(now)
 
     def _stop(self, now: float) -> None:
