@@ -206,6 +206,7 @@ class Agent:
         inventories = {"VCPU": Inventory(4, max_unit=4), "MEMORY_MB": Inventory(8192), "DISK_GB": Inventory(100)}
         leaves = {name: leaf for name, leaf in snapshot_of(*VICTIM).leaves.items() if not name.startswith("rp.")}
         for event in (
+            agent_events.ChannelChanged(True),
             agent_events.TrackerConnected("tap"),
             agent_events.TrackerReported(leaves, {}, True),
             agent_events.TreeRead((Provider(node, host, None, 1, inventories, frozenset()),), self._now),
