@@ -115,7 +115,8 @@ class Scheduler:
             if self._claims(f"c{number}"):
                 self.judged += 1
             else:
-                self.lost.append(f"c{number}, with {self.keys.mode} {self.keys.key_id}")
+                returned = self.channel.counters["returned"]
+                self.lost.append(f"c{number}, with {self.keys.mode} {self.keys.key_id}, {returned} came back")
 
     def _claims(self, claim_id: str) -> bool:
         """Is it accepted?  It is released, so that the next one finds room."""
