@@ -28,6 +28,7 @@ from shared_scheduler.decision.host_restrictions import skips_filters
 from shared_scheduler.decision.pipeline import SOFT, Decider, Decision
 from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.spread_request import with_spreading
+from shared_scheduler.decision.spreading import SPREAD
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.limits import AMOUNT_MAX
@@ -103,12 +104,14 @@ class CandidatesWanted:
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """No host is left.  ``stale_mirror``: some hosts were rejected because of mirrored data of Placement, or are
-    stale.  ``without_candidates``: Placement has no candidate on any host."""
+    stale.  ``without_candidates``: Placement has no candidate on any host.  ``spread``: hosts were rejected because of
+    their domains."""
 
     text: str
     stale_mirror: bool
     bad_request: bool = False
     without_candidates: bool = False
+    spread: bool = False
 
     @property
     def code(self) -> FailureCode:
@@ -506,7 +509,8 @@ class Planner:
         refused = any(reason.code in NOT_FOR_GOOD for reason in instance.out.values())
         asked = not decision.filtered and all(reason.code == NO_CANDIDATE for reason in instance.out.values())
         without = instance.index == 0 and (decision.without_candidates or (bool(instance.out) and asked))
-        return Refusal(decision.text(), decision.stale_mirror or refused, without_candidates=without)
+        stale = decision.stale_mirror or refused
+        return Refusal(decision.text(), stale, without_candidates=without, spread=SPREAD in decision.reasons)
 
     # -- alternates
 

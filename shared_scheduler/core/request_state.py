@@ -301,6 +301,8 @@ class CheckState:
     hosts: frozenset[str] = frozenset()
     #: whether the check of spreading has passed; all that follows is of this check
     spread_passed: bool = False
+    #: whether the places of the servers have been read
+    looked_up: bool = False
     #: the nodes of the servers that the last question of spreading left out, because they were built
     built: Mapping[str, str] = field(default_factory=dict)
     #: the providers of the servers that were looked up; none of those that Nova has deleted

@@ -42,6 +42,10 @@ PLACING     no host, but some were left out for others of   PLACING     include 
             label whose requests had no answer
 PLACING     no host, or no attempts left for a request      RECHECKING  recheck.py asks, and corrects rows
             that is not root-only; Placement was not asked
+PLACING     no host because of its hard spreading; where    RECHECKING  AskGroup (spread_check.py)
+            the servers are was not read
+RECHECKING  where the servers are is read                   PLACING     decide again
+RECHECKING  where they are cannot be read                   FAILING     cancel every claim
 RECHECKING  rows were corrected                             PLACING     include all hosts again; decide again
 RECHECKING  Placement named hosts, not root-only            PLACING     include only those; decide again
 RECHECKING  candidates answered, for another server         RECHECKING  decide that one again afterwards
@@ -296,11 +300,14 @@ class Requests:
             self._wait(state, instance, nextafter(step.now, inf))  # not in this step
 
     def _none_passes(self, step: Step, state: RequestState, instance: InstancePlacement, refusal: Refusal) -> None:
-        """Include hosts that were left out, which are decided next, or leave the host of the other instances.  If there
-        is nothing of both, the instance has no host."""
+        """Include hosts that were left out, which are decided next, read where the servers are that spreading counts,
+        or leave the host of the other instances.  If there is nothing of these, the instance has no host."""
         if state.forget_soft_hosts() or state.forget_unsettled() or instance.recall_late():
             return
-        if refusal.bad_request or state.request.dry_run:
+        if refusal.spread and self._checks.may_look_up(state):
+            state.enter(RequestPhase.RECHECKING, step.now)
+            self._checks.look_up(step, state)
+        elif refusal.bad_request or state.request.dry_run:
             self._no_host(step, state, refusal)
         elif (left := self._leave_together(step, state, instance, refusal)) is not None:
             self._no_host(step, state, left)
@@ -592,13 +599,17 @@ class Requests:
         return bool(fitting)
 
     def _begin_again(self, step: Step, state: RequestState) -> None:
-        state.enter(RequestPhase.PLACING, step.now)
         state.failure = None
         state.narrowing = OncePerRequestFilters()
         for instance in state.instances:
             instance.forget_tries()
             if not state.request.root_only:
                 instance.attempts = 0
+        self._go_on(step, state)
+
+    def _go_on(self, step: Step, state: RequestState) -> None:
+        """Place again after a recheck, during which agents may have been late."""
+        state.enter(RequestPhase.PLACING, step.now)
         for claim in state.claims():
             self._agent_casts.report_late(step, claim)
 
@@ -617,10 +628,25 @@ class Requests:
     # -- the checks of what is written
 
     def on_group(self, step: Step, event: GroupAnswered) -> None:
-        """Check a request that is written against the places of the members of its group or label."""
+        """Take in where the members of the group or label of a request are."""
         state = self._under_way.get(int(event.ask_id.split(".")[1]))
-        if state is None or state.phase != RequestPhase.CHECKING or state.check.ask_id != event.ask_id:
+        if state is None or state.check.ask_id != event.ask_id:
             return
+        if state.phase == RequestPhase.CHECKING:
+            self._check(step, state, event)
+        elif state.phase == RequestPhase.RECHECKING:
+            self._looked_up(step, state, event)
+
+    def _looked_up(self, step: Step, state: RequestState, event: GroupAnswered) -> None:
+        """Decide a request again that had no host because of its spreading."""
+        if (unread := self._checks.learn(state, event)) is not None:
+            self._fail(step, state, FailureCode.GROUP_UNSETTLED, unread.text)
+            return
+        self._go_on(step, state)
+        self._advance(step, state)
+
+    def _check(self, step: Step, state: RequestState, event: GroupAnswered) -> None:
+        """Check a request that is written."""
         match self._checks.judge(state, event, step.now):
             case Agreed():
                 self._checked(step, state)

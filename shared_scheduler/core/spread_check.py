@@ -56,6 +56,10 @@ above, so schedulers with different rules may run together.
 A request that has yielded remembers where Placement had the servers that were looked up, on which nodes the table had
 them in vain, whose requests had no answer, and where they hold something without being certain to stay.  So it does not
 decide as before.
+
+A request that finds no host because of spreading before anything is written reads the same, once, and decides again:
+the table has no labels of servers without an agent, or that nova-scheduler has placed, so their domains look emptier
+than they are.
 """
 
 from __future__ import annotations
@@ -94,11 +98,13 @@ _Slots = Mapping[str, list[int]]
 class _Found:
     """The slots of all servers.
 
-    ``others``: of those that were looked up; ``homes``: the same, as far as they are certain to stay there; ``sure``:
-    of the built and the own ones; ``also``: where some of the built ones may be besides."""
+    ``others``: of those that were looked up; ``homes``: the same, as far as they are certain to stay there; ``built``:
+    of those that were not, because they are built; ``sure``: of these and the own ones; ``also``: where some of the
+    built ones may be besides."""
 
     others: _Slots
     homes: _Slots
+    built: Mapping[str, int]
     sure: IntArray
     also: list[int]
 
@@ -139,11 +145,11 @@ class SpreadCheck:
         return hard and not state.check.spread_passed and not skips_filters(request)
 
     def ask(self, step: Step, state: RequestState) -> None:
-        """Emit the question where the servers are, after everything is written."""
+        """Emit the question where the servers are."""
         request, group = state.request, state.request.group
         assert group is not None
         self._count += 1
-        state.check.ask_id = f"spread.{state.key}.{self._count}"
+        state.check.ask_id, state.check.looked_up = f"spread.{state.key}.{self._count}", True
         state.check.built = {uuid: self._table.node_at(slot) for uuid, slot in self._built(state).items()}
         known = frozenset(request.instance_uuids) | state.check.built.keys()
         step.emit(AskGroup(
@@ -151,16 +157,29 @@ class SpreadCheck:
             images=self._decider.reads_images,
         ))  # fmt: skip
 
-    def judge(self, state: RequestState, event: GroupAnswered) -> Outcome:
-        """The outcome of the check for an answer."""
-        check, own = state.check, self._own(state)
+    def may_look_up(self, state: RequestState) -> bool:
+        """Whether a request that spreading has refused may find a host when the places of the servers are read.  They
+        are read once."""
+        return not state.check.looked_up and self.is_needed(state)
+
+    def learn(self, state: RequestState, event: GroupAnswered) -> None:
+        """Note where the servers are, for the next decision."""
+        self._found(state, event)
+
+    def _found(self, state: RequestState, event: GroupAnswered) -> _Found:
         built = {uuid: slot for uuid, slot in self._not_asked(state).items() if uuid not in event.gone}
         others = {uuid: self._slots(providers) for uuid, providers in event.standing.items() if uuid not in built}
         homes = {uuid: self._home(uuid, slots) for uuid, slots in others.items()}
-        check.unsettled = event.unanswered & others.keys()
+        state.check.unsettled = event.unanswered & others.keys()
         self._remember(state, others, homes, built)
-        others_came = self._others_came(state, frozenset(built.keys() | others.keys()))
-        found = _Found(others, homes, np.concatenate((_array(built.values()), own)), self._also(built))
+        return _Found(
+            others, homes, built, np.concatenate((_array(built.values()), self._own(state))), self._also(built)
+        )
+
+    def judge(self, state: RequestState, event: GroupAnswered) -> Outcome:
+        """The outcome of the check for an answer."""
+        check, own, found = state.check, self._own(state), self._found(state, event)
+        others_came = self._others_came(state, frozenset(found.built.keys() | found.others.keys()))
         counted = self._counted(state, found.everywhere())
         if _hold(counted, self._settled(state, found), own):
             check.spread_passed = True

@@ -65,8 +65,7 @@ class WrittenChecks:
         check = self._next(state)
         is_soft = check is self._group_check and is_soft_affinity(state.request.group)
         if event.error:
-            text = f"the members of {group_of(state)} could not be read: {event.error}"
-            return _leave_it_there(state) if is_soft else Unsettled(text)
+            return _leave_it_there(state) if is_soft else _unread(state, event)
         outcome = check.judge(state, event)
         if not isinstance(outcome, Yield):
             return outcome
@@ -76,6 +75,22 @@ class WrittenChecks:
             return Unsettled(f"other members of {group_of(state)} were placed at the same time, {YIELDS_MAX} times")
         return outcome
 
+    def may_look_up(self, state: RequestState) -> bool:
+        """Whether a request that has no host because of its spreading may find one when it is read where the servers
+        are."""
+        return self._spread_check.may_look_up(state)
+
+    def look_up(self, step: Step, state: RequestState) -> None:
+        """Emit the question where they are, before everything is written."""
+        self._spread_check.ask(step, state)
+
+    def learn(self, state: RequestState, event: GroupAnswered) -> Unsettled | None:
+        """Note where they are, for the next decision; returns why they could not be read."""
+        if event.error:
+            return _unread(state, event)
+        self._spread_check.learn(state, event)
+        return None
+
     def _next(self, state: RequestState) -> GroupCheck | SpreadCheck:
         return self._group_check if self._group_check.is_needed(state) else self._spread_check
 
@@ -83,6 +98,10 @@ class WrittenChecks:
         """Whether a request might find no host in time, or have no attempt for one, if it yielded."""
         attempts = max(instance.attempts for instance in state.instances)
         return state.deadline_s - now <= SOFT_YIELD_LEFT_S or attempts + 1 >= self._settings.attempts_max
+
+
+def _unread(state: RequestState, event: GroupAnswered) -> Unsettled:
+    return Unsettled(f"the members of {group_of(state)} could not be read: {event.error}")
 
 
 def _leave_it_there(state: RequestState) -> Agreed:

@@ -74,7 +74,8 @@ def test_no_host_names_the_constraint_and_the_record_what_was_asked() -> None:
     # when the flavor asks for different racks
     extra_specs = {"shared_scheduler:spread": "key=rack", "shared_scheduler:label": "web"}
     asking = driver.ask(request(flavor=replace(SMALL, extra_specs=extra_specs)))
-    asked = only(ef.AskFitting, asking)
+    where = only(ef.AskGroup, asking)
+    asked = only(ef.AskFitting, driver.give(ev.GroupAnswered(where.ask_id, {}, cause=where.cause)))
     failed = only(ef.Fail, driver.give(ev.FittingAnswered(asked.ask_id, frozenset(), cause=asked.cause)))
     # then nobody gets it, and the reason is told
     assert "spread: 1" in failed.text
