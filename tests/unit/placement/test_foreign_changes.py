@@ -18,6 +18,7 @@ from shared_scheduler.core.change_kinds import ChangeKind
 from shared_scheduler.core.effects import DeleteAllocation, SeenBy, WriteAllocation
 from shared_scheduler.core.events import AllocationWritten, WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
+from shared_scheduler.placement.connection import Reply
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.foreign_changes import ForeignChanges
 from shared_scheduler.protocol.messages import Consumer
@@ -199,3 +200,55 @@ def test_the_last_ones_are_kept_and_all_are_counted() -> None:
     report = changes.report()
     assert report["count"] == 5
     assert [change["consumer"] for change in report["changes"]] == ["server-4", "server-3"]
+
+
+@pytest.mark.parametrize("in_a_batch", [False, True])
+def test_what_another_request_of_this_scheduler_has_written_is_no_change_by_others(
+    world: World, allocation_writer: AllocationWriter, in_a_batch: bool
+) -> None:
+    # given a server that this scheduler has placed
+    effect = intent(world.provider())
+    if in_a_batch:
+        world.take(effect.consumer, effect.allocations)
+        allocation_writer.written(effect, Reply(204))
+    else:
+        assert allocation_writer.write(effect).code is WriteCode.WRITTEN
+    # when it has got the request twice, and the second one is refused on another host
+    again = intent(world.provider(), consumer=effect.consumer)
+    assert allocation_writer.write(again).code is WriteCode.CONSUMER_CONFLICT
+    # then nobody else has written
+    assert seen(allocation_writer) == []
+
+
+def test_what_another_request_of_this_scheduler_has_written_again_is_no_change_before_a_delete(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given a server that this scheduler has placed, and once more for a second request
+    effect = intent(world.provider())
+    first = allocation_writer.write(effect)
+    second = allocation_writer.write(replace(effect, claim_id="second"))
+    assert (first.generation, second.generation) == (1, 2)
+    # when the first one is taken back
+    allocation_writer.delete(replace(undo(effect), generation=first.generation))
+    # then nobody else has written
+    assert seen(allocation_writer) == []
+    # but if somebody does, that is told
+    world.take(effect.consumer, effect.allocations, generation=2)
+    allocation_writer.delete(replace(undo(effect), generation=second.generation))
+    assert [one["generation_after"] for one in seen(allocation_writer)] == [3]
+
+
+def test_what_a_delete_of_this_scheduler_has_left_is_no_change_before_the_next_one(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given an evacuation that this scheduler has got twice, for two hosts
+    _, _, effect = evacuated(world)
+    first = allocation_writer.write(effect)
+    other = intent(world.provider(), consumer=effect.consumer, policy=effect.policy)
+    second = allocation_writer.write(other)
+    # when both are taken back, one after the other
+    for claim, answer in ((other, second), (effect, first)):
+        undone = undo(claim, answer.before, answer.written, generation=answer.generation)
+        assert allocation_writer.delete(undone).gone
+    # then nobody else has written
+    assert seen(allocation_writer) == []
