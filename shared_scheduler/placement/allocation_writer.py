@@ -173,6 +173,7 @@ class AllocationWriter:
     def written(self, effect: WriteAllocation, reply: Reply) -> AllocationWritten:
         """Complete a write whose batch succeeded with this reply."""
         generation = consumer_conflicts.generation_after(None)
+        self.foreign_changes.left(effect.consumer, ConsumerAllocations(effect.allocations, generation))
         self._settled(effect, WriteAttempt(effect.allocations, {}, generation, effect.is_new))
         answer = AllocationWritten(
             effect.claim_id, WriteCode.WRITTEN, "", effect.allocations, generation=generation, cause=effect.cause
@@ -481,9 +482,12 @@ class AllocationWriter:
     # -- inside ------------------------------------------------------------------------------
 
     def _put(self, write: ConsumerWrite, request_id: str, until_s: float | None) -> Reply:
-        """Send one write; note that it may arrive later."""
+        """Send one write; note what it has left, or that it may arrive later."""
         sent_s = self._clock()
         reply = self._client.write(write, request_id, None if until_s is None else self._wait_s(until_s))
+        if reply.meaning is Meaning.DONE:
+            generation = consumer_conflicts.generation_after(write.generation)
+            self.foreign_changes.left(write.consumer, ConsumerAllocations(write.allocations, generation))
         if write.generation is not None and reply.meaning is Meaning.UNKNOWN:
             with self._lock:
                 self._late.add(write.consumer, sent_s)

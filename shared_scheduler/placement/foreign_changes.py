@@ -19,9 +19,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cachetools import FIFOCache
+
 from shared_scheduler.core.change_kinds import EXPECTED, ChangeKind, kind_by_amounts
 from shared_scheduler.core.effects import SeenBy
-from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations, is_same
 from shared_scheduler.protocol.messages import Allocations
 
 LOG = logging.getLogger(__name__)
@@ -30,6 +32,8 @@ LOG = logging.getLogger(__name__)
 MAX_CHANGES, MAX_EXPLAINED = 200, 50
 #: Those of one host among them: its agent may tell what it likes.
 MAX_OF_HOST = 50
+#: The number of consumers of which it is known what this scheduler has left; the oldest are dropped first.
+MAX_LEFT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +64,29 @@ class ForeignChanges:
         self._changes: deque[ForeignChange] = deque(maxlen=max_changes)
         self._explained: deque[ForeignChange] = deque(maxlen=MAX_EXPLAINED)
         self._counts: Counter[ChangeKind] = Counter()
+        #: by consumer, what the last answered call of this scheduler has left
+        self._left: FIFOCache[str, ConsumerAllocations] = FIFOCache(MAX_LEFT)
         self._record = record
+
+    def left(self, consumer: str, own: ConsumerAllocations) -> None:
+        """A call of this scheduler was answered, and has left this: nobody else has written it, whichever of its
+        requests finds it."""
+        with self._lock:
+            self._left.pop(consumer, None)
+            if own.allocations:
+                self._left[consumer] = own
+
+    def _is_own(self, consumer: str, standing: ConsumerAllocations) -> bool:
+        with self._lock:
+            own = self._left.get(consumer)
+        return own is not None and is_same(standing, own)
 
     def add(
         self, consumer: str, before: ConsumerAllocations, after: ConsumerAllocations, seen_by: SeenBy, at_s: float
     ) -> None:
-        """Keep a change that was found at ``at_s`` by an action of this scheduler."""
+        """Keep a change that was found at ``at_s`` by an action of this scheduler, unless it has made it itself."""
+        if self._is_own(consumer, after):
+            return
         kind = kind_by_amounts(before.allocations, after.allocations)
         self.keep(ForeignChange(
             consumer, before.allocations, before.generation, after.allocations, after.generation, seen_by, at_s, kind
