@@ -12,6 +12,7 @@ import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.model.moves import Move
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S, MAPPED_WITHIN_S
 from shared_scheduler.protocol.messages import Allocations
 from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, of_kind, only, request, taken
@@ -497,3 +498,33 @@ def test_a_delete_of_one_claim_may_have_taken_what_the_other_wrote_before() -> N
     (delete,) = of_kind(ef.DeleteAllocation, driver.wait(LONG_S))[:1]
     # then nobody else has removed what that wrote
     assert (delete.claim_id, delete.stood) == (second.claim_id, False)
+
+
+def test_a_lost_move_that_was_carried_out_is_deleted_although_its_first_delete_has_left_it_alone() -> None:
+    # given a move whose write was lost, so that its delete does not know what it was merged with
+    driver = SchedulerDriver().without_agents("node-1")
+    (write,) = of_kind(ef.WriteAllocation, driver.ask(request(merge_with_existing=True)))
+    delete = of_kind(ef.DeleteAllocation, driver.wait(LONG_S))[0]
+    assert (delete.before, delete.generation) == ({}, None)
+    # when the write ends after all, and then the delete finds more than it knows
+    left, source = {**taken("node-2"), **write.allocations}, taken("node-2")
+    driver.give(ev.AllocationWritten(write.claim_id, ev.WriteCode.WRITTEN, "", left, source, 5, cause=write.cause))
+    alone = ev.AllocationDeleted(write.claim_id, False, "changed", left_alone=True, cause=write.cause)
+    again = only(ef.DeleteAllocation, driver.give(alone))
+    # then it is deleted again, with what is known now
+    assert (again.written, again.before, again.generation) == (left, source, 5)
+    driver.deleted(again)
+    driver.idle()
+
+
+def test_a_move_that_began_soon_after_an_answer_asks_nova_however_late_its_write_ends() -> None:
+    # given the answer of a move, and the same request again shortly before Nova knows of that
+    driver = SchedulerDriver(write_timeout_s=30.0).without_agents("node-1")
+    only(ef.Answer, driver.written(of_kind(ef.WriteAllocation, driver.ask(request(move=Move.RESIZE)))[0]))
+    driver.wait(60.0)
+    (again,) = of_kind(ef.WriteAllocation, driver.ask(request(move=Move.RESIZE)))
+    # when the write of that ends without an answer some time later
+    driver.wait(30.0)
+    (delete,) = of_kind(ef.DeleteAllocation, driver.unanswered(again))
+    # then the delete asks Nova, because what stands may be of the answer
+    assert delete.sole_until_s == float("-inf")

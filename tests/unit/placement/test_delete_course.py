@@ -67,3 +67,13 @@ def test_what_an_own_call_without_an_answer_has_left_is_no_change_of_others() ->
     # then nothing is left to delete
     assert not course.is_news and not course.is_removed
     assert course.was_called and course.rest is None and course.ended().gone
+
+
+def test_a_merge_that_was_not_carried_out_is_no_change_by_others() -> None:
+    # given what stood before a merge whose write got no answer
+    course = read(replace(MERGE, stood=False), SOURCE, 1)
+    # then nothing is to be deleted, and nobody has changed anything
+    assert course.ended().gone
+    assert not course.is_news
+    # but whoever removes what was merged makes a later generation
+    assert read(MERGE, SOURCE, 3).is_news

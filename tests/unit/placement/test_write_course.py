@@ -11,6 +11,7 @@ from shared_scheduler.core.allocation_merge import MAX_MERGES
 from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.placement.in_doubt_writes import WriteAttempt
 from shared_scheduler.placement.own_records import OwnRecord
 from shared_scheduler.placement.write_course import WriteCourse
 from shared_scheduler.protocol.messages import Consumer
@@ -142,3 +143,17 @@ def test_what_either_scheduler_may_have_created_is_written_once_more(now: float,
     assert course.is_found
     course.sending()
     assert not course.is_found
+
+
+def test_a_write_that_is_not_sent_any_more_has_made_the_generation_of_the_call_without_an_answer() -> None:
+    # given a write without an answer, and a late write of an earlier attempt that it would replace
+    course = WriteCourse.begin(effect())
+    course.sending()
+    course.replied(answered=False, may_arrive=True)
+    earlier = WriteAttempt({"other": PART["target"]}, {}, 1)
+    found = course.find(stands(dict(earlier.written), 1), [earlier])
+    # when there is no time for that
+    code = course.compare(stands(dict(earlier.written), 1), found, DEADLINE_S, OwnRecord.NONE, attempts=[earlier])
+    # then what was sent makes the first generation, if it is carried out
+    assert code is WriteCode.UNREACHABLE
+    assert course.attempt(code).generation == 1
