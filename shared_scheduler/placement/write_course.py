@@ -54,6 +54,7 @@ class WriteCourse:
     may_change: bool = False  # so may one that changes the generation of what stands
     answered: bool = False  # the last one
     awaited: bool = False  # its answer
+    made_in_doubt: int | None = None  # the generation of the consumer after the last one without an answer
     sent: int = 0  # how often
     step: NextWrite | None = None  # what followed from the patience after the last comparison
     patience: ConflictPatience = field(init=False)
@@ -133,7 +134,11 @@ class WriteCourse:
         """The generation of the consumer after a write that ends so.  None: not known which was carried out last."""
         if self.stands is not None:
             return None if self.may_change else self.stands
-        return self.generation if code is WriteCode.WRITTEN or not self.unclear else None
+        if code is WriteCode.WRITTEN:
+            return self.generation
+        if self.unclear:
+            return None
+        return self.generation if self.made_in_doubt is None else self.made_in_doubt
 
     def attempt(self, code: WriteCode) -> WriteAttempt:
         """What a write that ends so may have left."""
@@ -155,7 +160,8 @@ class WriteCourse:
     def replied(self, answered: bool, may_arrive: bool, was_sent: bool = True) -> None:
         """Note that the last call has an answer, or that it got none, perhaps because it ``was_sent`` never."""
         self.answered, self.awaited = answered, False
-        self.unsure |= was_sent and not answered
+        if was_sent and not answered:
+            self.unsure, self.made_in_doubt = True, self.generation
         self.may_arrive |= may_arrive
         self.may_change |= may_arrive and self.next.generation is not None
 
