@@ -17,6 +17,7 @@ from typing import Self
 
 from shared_scheduler.core.effects import DeleteAllocation
 from shared_scheduler.core.events import AllocationDeleted
+from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.consumer_conflicts import ConflictCase, ConsumerAllocations
 from shared_scheduler.placement.in_doubt_writes import WriteAttempt
@@ -80,7 +81,14 @@ class DeleteCourse:
         """Whether they have changed it since it was read, written or recorded last."""
         known = any(consumer_conflicts.is_same(self.standing, one) for one in (self.seen, self.left))
         known |= self.effect.noted is not None and self.standing.generation == self.effect.noted
-        return self.is_changed and not known
+        return self.is_changed and not (known or self._is_older)
+
+    @property
+    def _is_older(self) -> bool:
+        """Whether what stood before the write stands still, so that it was not carried out."""
+        made, standing = self.attempt.generation, self.standing
+        is_earlier = made is not None and standing.generation is not None and standing.generation < made
+        return is_earlier and same_allocations(standing.allocations, self.attempt.before)
 
     @property
     def is_removed(self) -> bool:
