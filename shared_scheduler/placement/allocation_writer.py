@@ -173,7 +173,6 @@ class AllocationWriter:
     def written(self, effect: WriteAllocation, reply: Reply) -> AllocationWritten:
         """Complete a write whose batch succeeded with this reply."""
         generation = consumer_conflicts.generation_after(None)
-        self.foreign_changes.left(effect.consumer, ConsumerAllocations(effect.allocations, generation))
         self._settled(effect, WriteAttempt(effect.allocations, {}, generation, effect.is_new))
         answer = AllocationWritten(
             effect.claim_id, WriteCode.WRITTEN, "", effect.allocations, generation=generation, cause=effect.cause
@@ -507,6 +506,7 @@ class AllocationWriter:
     def _settled(self, effect: WriteAllocation, left: WriteAttempt) -> None:
         with self._lock:
             self._in_doubt.settled(effect.consumer, effect.claim_id, left, effect.nova_knows_s)
+        self.foreign_changes.left(effect.consumer, ConsumerAllocations(left.written, left.generation))
         self._has_allocations(effect.consumer)
 
     def _deleted(self, consumer: str, attempt: WriteAttempt) -> None:
