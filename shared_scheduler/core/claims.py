@@ -48,8 +48,9 @@ DELETING   deleted                                  DELETED      forget; cast Re
 DELETING   deleted, or nothing is written, but a    DELETING     report DELETED to the request; delete again
            write without an answer may be carried                when it cannot arrive any more
            out later
-DELETING   deleted, but the lost write was carried  DELETING     delete: it may have been carried out
-           out meanwhile                                         after the delete
+DELETING   deleted or changed by another writer,    DELETING     delete: it may have been carried out
+           but the lost write was carried out                    after the delete, which did not know what it
+           meanwhile                                             has left
 CONFIRMED  the caller did not get the answer        DELETING     delete
 DELETED    the lost write was carried out           DELETING     assume; delete
 DELETING   another writer has changed it, or the    LEFT_ALONE   forget; no Release, because it stays
@@ -502,8 +503,10 @@ class Claims:
 
     @staticmethod
     def _sole_until_s(claim: OpenClaim) -> float:
-        """Until when no other request places this server: until its request is answered or its time is over."""
-        return float("-inf") if claim.abandoned else claim.intent.deadline_s
+        """Until when no other request places this server: until its request is answered or its time is over.  Not if
+        another one may have been answered with what stands."""
+        is_shared = claim.abandoned or claim.began_s < claim.may_delete_from_s()
+        return float("-inf") if is_shared else claim.intent.deadline_s
 
     def on_deleted(self, step: Step, event: AllocationDeleted) -> None:
         """Handle the result of a delete."""
@@ -514,7 +517,7 @@ class Claims:
         self._timers.cancel(("delete", claim.claim_id))  # the pause after another one, if it was sent twice
         if event.gone:
             self._own_writes.deleted(claim.intent.consumer, claim.intent.node, claim.claim_id)
-        if event.gone and claim.outrun:
+        if claim.outrun and (event.gone or event.left_alone):
             self._delete_again(step, claim)
         elif event.gone:
             self._release_or_hold(step, claim, ClaimState.DELETED)
