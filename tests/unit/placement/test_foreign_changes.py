@@ -23,7 +23,7 @@ from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.foreign_changes import ForeignChanges
 from shared_scheduler.protocol.messages import Consumer
 from tests.unit.placement.intents import intent, undo
-from tests.unit.placement.real_placement import Fault, World, carried_out, lost_reply, raced
+from tests.unit.placement.real_placement import Fault, World, carried_out, lost_reply, never_sent, raced
 from tests.unit.placement.test_allocation_writer import evacuated
 from tests.unit.placement.test_known_generation import known
 
@@ -250,5 +250,36 @@ def test_what_a_delete_of_this_scheduler_has_left_is_no_change_before_the_next_o
     for claim, answer in ((other, second), (effect, first)):
         undone = undo(claim, answer.before, answer.written, generation=answer.generation)
         assert allocation_writer.delete(undone).gone
+    # then nobody else has written
+    assert seen(allocation_writer) == []
+
+
+def test_a_delete_of_an_evacuation_without_an_answer_is_no_change_before_it_is_sent_again(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given an evacuation that is taken back, by a call whose answer is lost, until the delete is given up
+    _, _, effect = evacuated(world)
+    answer = allocation_writer.write(effect)
+    undone = undo(effect, answer.before, answer.written, generation=answer.generation)
+    world.http.faults = [carried_out, lost_reply, *[never_sent] * 1000]
+    assert not allocation_writer.delete(undone).gone
+    world.http.faults = []
+    # when it is sent again
+    assert allocation_writer.delete(undone).gone
+    # then nobody else has written
+    assert seen(allocation_writer) == []
+
+
+def test_a_late_write_of_an_earlier_host_is_no_change_by_others(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given a write that was given up, and has been carried out
+    first = intent(world.provider())
+    world.http.faults = [lost_reply, *[never_sent] * 1000]
+    assert allocation_writer.write(first).code is WriteCode.UNREACHABLE
+    world.http.faults = []
+    # when what another host should have is taken back
+    other = intent(world.provider(), consumer=first.consumer)
+    assert allocation_writer.delete(replace(undo(other), generation=1)).gone
     # then nobody else has written
     assert seen(allocation_writer) == []
