@@ -42,7 +42,7 @@ from shared_scheduler.placement.client import TIMEOUT_S, PlacementClient
 from shared_scheduler.placement.conflict_patience import NextWrite
 from shared_scheduler.placement.connection import Meaning, PlacementError, Reply, UnreachableError
 from shared_scheduler.placement.consumer_conflicts import ConflictCase, ConsumerAllocations
-from shared_scheduler.placement.consumer_write import ConsumerWrite
+from shared_scheduler.placement.consumer_write import ConsumerWrite, first_write
 from shared_scheduler.placement.delete_course import DeleteCourse
 from shared_scheduler.placement.foreign_changes import ForeignChange, ForeignChanges
 from shared_scheduler.placement.in_doubt_writes import CheckResult, InDoubtWrites, WriteAttempt
@@ -164,10 +164,11 @@ class AllocationWriter:
         return answer, False
 
     def batch_failed(self, effects: Iterable[WriteAllocation], reply: Reply) -> None:
-        """Note that a batch failed with this reply, because it may leave the records of its consumers."""
-        if reply.leaves_records:
-            now = self._clock()
-            for effect in effects:
+        """Note that a batch failed with this reply: it may leave allocations, or the records of its consumers."""
+        now = self._clock()
+        for effect in effects:
+            self._note_left(first_write(effect), reply)
+            if reply.leaves_records:
                 self._note_failed(effect.consumer, reply, now)
 
     def written(self, effect: WriteAllocation, reply: Reply) -> AllocationWritten:
@@ -481,18 +482,21 @@ class AllocationWriter:
     # -- inside ------------------------------------------------------------------------------
 
     def _put(self, write: ConsumerWrite, request_id: str, until_s: float | None) -> Reply:
-        """Send one write; note what it has left, or that it may arrive later."""
+        """Send one write; note what it leaves, or that it may arrive later."""
         sent_s = self._clock()
         reply = self._client.write(write, request_id, None if until_s is None else self._wait_s(until_s))
-        if reply.meaning is Meaning.DONE:
-            generation = consumer_conflicts.generation_after(write.generation)
-            self.foreign_changes.left(write.consumer, ConsumerAllocations(write.allocations, generation))
+        self._note_left(write, reply)
         if write.generation is not None and reply.meaning is Meaning.UNKNOWN:
             with self._lock:
                 self._late.add(write.consumer, sent_s)
         elif write.generation is None and reply.leaves_records:
             self._note_failed(write.consumer, reply, sent_s)
         return reply
+
+    def _note_left(self, write: ConsumerWrite, reply: Reply) -> None:
+        if write.allocations and reply.sent and reply.meaning in (Meaning.DONE, Meaning.UNKNOWN):
+            generation = consumer_conflicts.generation_after(write.generation)
+            self.foreign_changes.left(write.consumer, ConsumerAllocations(write.allocations, generation))
 
     def _note_failed(self, consumer: str, reply: Reply, sent_s: float) -> None:
         with self._lock:

@@ -32,8 +32,8 @@ LOG = logging.getLogger(__name__)
 MAX_CHANGES, MAX_EXPLAINED = 200, 50
 #: Those of one host among them: its agent may tell what it likes.
 MAX_OF_HOST = 50
-#: The number of consumers of which it is known what this scheduler has left; the oldest are dropped first.
-MAX_LEFT = 4096
+#: The number of consumers of which it is known what this scheduler has left, and of its last calls for each of them.
+MAX_LEFT, MAX_CALLS = 4096, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +64,21 @@ class ForeignChanges:
         self._changes: deque[ForeignChange] = deque(maxlen=max_changes)
         self._explained: deque[ForeignChange] = deque(maxlen=MAX_EXPLAINED)
         self._counts: Counter[ChangeKind] = Counter()
-        #: by consumer, what the last answered call of this scheduler has left
-        self._left: FIFOCache[str, ConsumerAllocations] = FIFOCache(MAX_LEFT)
+        #: by consumer, what the last calls of this scheduler have left, or may have
+        self._left: FIFOCache[str, tuple[ConsumerAllocations, ...]] = FIFOCache(MAX_LEFT)
         self._record = record
 
     def left(self, consumer: str, own: ConsumerAllocations) -> None:
-        """A call of this scheduler was answered, and has left this: nobody else has written it, whichever of its
-        requests finds it."""
+        """A call of this scheduler has left this, or may do so if it has no answer: nobody else has written it,
+        whichever request finds it, and when."""
         with self._lock:
-            self._left.pop(consumer, None)
-            if own.allocations:
-                self._left[consumer] = own
+            before = self._left.pop(consumer, ())
+            self._left[consumer] = (*before, own)[-MAX_CALLS:]
 
     def _is_own(self, consumer: str, standing: ConsumerAllocations) -> bool:
         with self._lock:
-            own = self._left.get(consumer)
-        return own is not None and is_same(standing, own)
+            left = self._left.get(consumer, ())
+        return any(is_same(standing, own) for own in left)
 
     def add(
         self, consumer: str, before: ConsumerAllocations, after: ConsumerAllocations, seen_by: SeenBy, at_s: float
