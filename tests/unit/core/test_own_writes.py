@@ -244,6 +244,38 @@ def test_a_delete_of_an_earlier_claim_may_take_a_later_write_with_it(node: str, 
     assert writes.delete(SERVER, "later", began_s=1.5).stood is known
 
 
+def two_answers_of_which_the_first_is_deleted(story: Story) -> ef.DeleteAllocation:
+    """A server was answered twice on its node, and nobody has heard either answer; the first delete."""
+    story.driver.wait(1.0)
+    again = story._claim(request(SERVER, request_id="req-2", force_hosts=(host_of(NODE),)))
+    story.publish(BUILT, claims={again.claim_id: SERVER})
+    (write,) = of_kind(ef.WriteAllocation, story.driver.accept(again, sequence=story.sequences[NODE]))
+    second = only(ef.Answer, story.written(write, 2))
+    story.publish(replace(BUILT, member=False, generation=2), claims={again.claim_id: None})
+    assert story.driver.give(ev.AnswerUnheard(second.claim_ids, cause="req-2")) == []
+    effects = story.driver.give(ev.AnswerUnheard(story.answer.claim_ids, cause="req-1"))
+    (delete,) = of_kind(ef.DeleteAllocation, effects)
+    assert delete.claim_id == story.claim.claim_id
+    return delete
+
+
+def test_a_delete_that_is_reported_before_its_answer_is_no_change_although_another_claim_was_written_last() -> None:
+    story = Story()
+    delete = two_answers_of_which_the_first_is_deleted(story)
+    # when the agent reports what the delete has left, and then Placement's answer comes
+    assert story.publish(None) == []
+    assert changes(story.driver.deleted(delete)) == []
+
+
+def test_after_a_delete_of_another_claim_that_has_left_everything_a_removal_is_a_change() -> None:
+    story = Story()
+    delete = two_answers_of_which_the_first_is_deleted(story)
+    # when the delete was not carried out
+    story.driver.deleted(delete, gone=False)
+    # then others have removed what is gone then
+    assert [change.after for change in story.publish(None)] == [{}]
+
+
 def test_what_a_delete_of_a_later_claim_leaves_is_not_known() -> None:
     # given a claim whose write was never answered, and which began after that of another claim of its server
     writes = OwnWrites(HostTable())

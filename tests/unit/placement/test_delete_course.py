@@ -77,3 +77,11 @@ def test_a_merge_that_was_not_carried_out_is_no_change_by_others() -> None:
     assert not course.is_news
     # but whoever removes what was merged makes a later generation
     assert read(MERGE, SOURCE, 3).is_news
+
+
+def test_what_a_merge_may_never_have_found_is_no_change_by_others() -> None:
+    # given a merge that was never answered, and of which nothing stands
+    lost = DeleteAllocation("claim", "server", TARGET, "req")
+    assert not read(lost, SOURCE, 3).is_news
+    # but what was added to it is one
+    assert read(lost, TARGET | PORT, 3).is_news

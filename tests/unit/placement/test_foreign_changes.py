@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.core.change_kinds import ChangeKind
-from shared_scheduler.core.effects import DeleteAllocation, SeenBy, WriteAllocation
+from shared_scheduler.core.effects import DeleteAllocation, ExamineChange, SeenBy, WriteAllocation
 from shared_scheduler.core.events import AllocationWritten, WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.connection import Reply
@@ -281,5 +281,25 @@ def test_a_late_write_of_an_earlier_host_is_no_change_by_others(
     # when what another host should have is taken back
     other = intent(world.provider(), consumer=first.consumer)
     assert allocation_writer.delete(replace(undo(other), generation=1)).gone
+    # then nobody else has written
+    assert seen(allocation_writer) == []
+
+
+def test_what_a_late_call_of_this_scheduler_has_left_is_no_change_in_a_report(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given a server that was placed twice; the answer of the second write was lost
+    effect = intent(world.provider())
+    allocation_writer.write(effect)
+    world.http.faults = [carried_out, carried_out, lost_reply, *[never_sent] * 1000]
+    allocation_writer.write(replace(effect, claim_id="second"))
+    world.http.faults = []
+    # when its node shows what that has left
+    left = world.client.consumer(effect.consumer)
+    assert left.generation == 2
+    allocation_writer.examiner.found(ExamineChange(
+        effect.consumer, "node", "host", effect.allocations, 1, left.allocations, 2, SeenBy.REPORT, cause="test"
+    ))  # fmt: skip
+    allocation_writer.examiner.examine_due()
     # then nobody else has written
     assert seen(allocation_writer) == []
