@@ -515,8 +515,7 @@ class Claims:
             return
         self._timers.cancel(("deleting", claim.claim_id))
         self._timers.cancel(("delete", claim.claim_id))  # the pause after another one, if it was sent twice
-        if event.gone:
-            self._own_writes.deleted(claim.intent.consumer, claim.intent.node, claim.claim_id)
+        self._own_writes.deleted(claim.intent.consumer, claim.intent.node, claim.claim_id, event.gone)
         if claim.outrun and (event.gone or event.left_alone):
             self._delete_again(step, claim)
         elif event.gone:

@@ -21,6 +21,7 @@ any       written as new                                    WRITTEN   examine: s
 any       a further write ends, and may stand or not        (gone)    until the next write that is answered
 any       a delete of what was written begins               (gone)    the delete looks at what stands
 any       a delete of an earlier claim of the node ends     (gone)    it began after this write, and took it
+any       nothing stands while it is under way              (gone)    its answer comes after the report
 any       so many other consumers are written               (gone)
 ========  ================================================  ========  =========================================
 
@@ -196,10 +197,13 @@ class OwnWrites:
         self._forget(consumer)
         return Known(left.claim_id == claim_id, None if left.whole else left.generation)
 
-    def deleted(self, consumer: str, node: str, claim_id: str) -> None:
-        """A delete of what a claim has written leaves nothing of the consumer on the node."""
+    def deleted(self, consumer: str, node: str, claim_id: str, gone: bool = True) -> None:
+        """A delete of what a claim has written ends; ``gone``: it leaves nothing of the consumer on the node."""
         left = self._left.get(consumer)
-        if left is not None and (left.node, left.deleted_by) == (node, claim_id):
+        if left is None or left.deleted_by != claim_id:
+            return
+        left.deleted_by = ""
+        if gone and left.node == node:
             self._forget(consumer)
 
     def _end_write(self, consumer: str) -> None:
@@ -243,7 +247,7 @@ class OwnWrites:
         if not left.shown:
             return
         self._forget(consumer)
-        if is_there or not left.built:
+        if not left.deleted_by and (is_there or not left.built):
             self._examine(step, consumer, left, {}, None)
 
     def _compare_with(self, step: Step, consumer: str, left: _Left, held: Allocations, generation: int) -> None:

@@ -81,14 +81,16 @@ class DeleteCourse:
         """Whether they have changed it since it was read, written or recorded last."""
         known = any(consumer_conflicts.is_same(self.standing, one) for one in (self.seen, self.left))
         known |= self.effect.noted is not None and self.standing.generation == self.effect.noted
-        return self.is_changed and not (known or self._is_older)
+        return self.is_changed and self._was_written and not known
 
     @property
-    def _is_older(self) -> bool:
-        """Whether what stood before the write stands still, so that it was not carried out."""
+    def _was_written(self) -> bool:
+        """Whether what stands is younger than the write; it may never have been carried out."""
         made, standing = self.attempt.generation, self.standing
-        is_earlier = made is not None and standing.generation is not None and standing.generation < made
-        return is_earlier and same_allocations(standing.allocations, self.attempt.before)
+        if made is None:
+            return consumer_conflicts.holds(standing.allocations, self.part)
+        is_earlier = standing.generation is not None and standing.generation < made
+        return not (is_earlier and same_allocations(standing.allocations, self.attempt.before))
 
     @property
     def is_removed(self) -> bool:

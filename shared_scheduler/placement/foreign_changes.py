@@ -83,16 +83,16 @@ class ForeignChanges:
     def add(
         self, consumer: str, before: ConsumerAllocations, after: ConsumerAllocations, seen_by: SeenBy, at_s: float
     ) -> None:
-        """Keep a change that was found at ``at_s`` by an action of this scheduler, unless it has made it itself."""
-        if self._is_own(consumer, after):
-            return
+        """Keep a change that was found at ``at_s`` by an action of this scheduler."""
         kind = kind_by_amounts(before.allocations, after.allocations)
         self.keep(ForeignChange(
             consumer, before.allocations, before.generation, after.allocations, after.generation, seen_by, at_s, kind
         ))  # fmt: skip
 
     def keep(self, change: ForeignChange) -> None:
-        """Count, keep and record a change."""
+        """Count, keep and record a change, unless this scheduler has made it itself."""
+        if self._is_own(change.consumer, ConsumerAllocations(change.after, change.generation_after)):
+            return
         with self._lock:
             if change.kind in EXPECTED:
                 self._explained.append(change)
