@@ -131,7 +131,7 @@ def test_of_two_requests_at_once_that_both_fail_the_last_one_is_deleted() -> Non
 
 
 def written_as(
-    driver: SchedulerDriver, write: ef.WriteAllocation, generation: int, before: Allocations | None = None
+    driver: SchedulerDriver, write: ef.WriteAllocation, generation: int | None, before: Allocations | None = None
 ) -> ef.Answer:
     """Placement has what this write has left in this generation; its request is answered."""
     left, rest = {**(before or {}), **write.allocations}, before or {}
@@ -189,6 +189,27 @@ def test_of_moves_whose_answers_nobody_hears_what_others_have_added_in_between_i
     assert deletes_in(unheard(driver, answers[0])) == []
     (delete,) = of_kind(ef.DeleteAllocation, unheard(driver, answers[1]))
     assert (delete.generation, delete.before) == (7, {**source, **port})
+
+
+@pytest.mark.parametrize("unclear", [0, 1])
+def test_of_moves_whose_answers_nobody_hears_the_last_one_leaves_the_source_whatever_is_known_of_generations(
+    unclear: int,
+) -> None:
+    # given the same move twice; it is not known which generation one of them has made
+    driver = SchedulerDriver().without_agents("node-1")
+    asks = [driver.ask(request(request_id=one, merge_with_existing=True)) for one in ("req-1", "req-2")]
+    first, second = (of_kind(ef.WriteAllocation, effects)[0] for effects in asks)
+    source = taken("node-2")
+    made = [None if one == unclear else 5 + one for one in range(2)]
+    answers = [
+        written_as(driver, first, made[0], source),
+        written_as(driver, second, made[1], {**source, **first.allocations}),
+    ]
+    # when nobody hears either answer
+    assert deletes_in(unheard(driver, answers[0])) == []
+    (delete,) = of_kind(ef.DeleteAllocation, unheard(driver, answers[1]))
+    # then the delete leaves the source, whichever was written last
+    assert (delete.generation, delete.before) == (None, source)
 
 
 def answered_before(driver: SchedulerDriver, **more: Any) -> ef.WriteAllocation:

@@ -145,11 +145,15 @@ def test_what_either_scheduler_may_have_created_is_written_once_more(now: float,
     assert not course.is_found
 
 
-def test_a_write_that_is_not_sent_any_more_has_made_the_generation_of_the_call_without_an_answer() -> None:
+@pytest.mark.parametrize("in_a_batch", [False, True])
+def test_a_write_that_is_not_sent_any_more_has_made_the_generation_of_the_call_without_an_answer(
+    in_a_batch: bool,
+) -> None:
     # given a write without an answer, and a late write of an earlier attempt that it would replace
-    course = WriteCourse.begin(effect())
-    course.sending()
-    course.replied(answered=False, may_arrive=True)
+    course = WriteCourse.begin(effect(), unsure=in_a_batch, may_arrive=in_a_batch)
+    if not in_a_batch:
+        course.sending()
+        course.replied(answered=False, may_arrive=True)
     earlier = WriteAttempt({"other": PART["target"]}, {}, 1)
     found = course.find(stands(dict(earlier.written), 1), [earlier])
     # when there is no time for that
