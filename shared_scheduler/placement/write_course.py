@@ -71,6 +71,7 @@ class WriteCourse:
             known = ConsumerAllocations(effect.standing.allocations, effect.standing.generation)
             course.before, course.known = known, True
             course.next = union_write(effect, known.allocations, known.generation)
+        course.made_in_doubt = course.generation if unsure else None
         return course
 
     # -- what it is
