@@ -164,13 +164,20 @@ class OpenClaim:
 
         ``claim`` is not deleted for the sake of this one.  Whichever wrote last has made the generation, and what one
         has added did not stand before both."""
-        mine, its = self.generation, claim.generation
-        if claim.write_code != WriteCode.WRITTEN or mine is None or its is None:
+        if claim.write_code != WriteCode.WRITTEN:
             return
         if same_allocations(claim.written, self.written):
-            self.generation = max(mine, its)
+            self.generation = self._last_generation(claim.generation)
         part = {name: amounts for name, amounts in claim.written.items() if name not in claim.before}
         self.before = {name: amounts for name, amounts in self.before.items() if part.get(name) != amounts}
+
+    def _last_generation(self, its: int | None) -> int | None:
+        """The later one.  If one is not known, that of a move is not: Nova is asked before its delete.  That of a new
+        server stays: another scheduler may have been answered with the other one."""
+        mine = self.generation
+        if mine is not None and its is not None:
+            return max(mine, its)
+        return None if self.before else mine
 
     @property
     def answer_known_s(self) -> float:
