@@ -549,3 +549,19 @@ def test_a_move_that_began_soon_after_an_answer_asks_nova_however_late_its_write
     (delete,) = of_kind(ef.DeleteAllocation, driver.unanswered(again))
     # then the delete asks Nova, because what stands may be of the answer
     assert delete.sole_until_s == float("-inf")
+
+
+def test_a_write_that_may_still_arrive_is_deleted_then_although_its_first_delete_has_left_another_one_alone() -> None:
+    # given a write without an answer, whose delete finds what another request has written over it
+    driver = SchedulerDriver().without_agents("node-1")
+    write = asked(driver, "req-1")
+    delete = only(ef.DeleteAllocation, driver.unanswered(write))
+    alone = ev.AllocationDeleted(delete.claim_id, False, "changed", left_alone=True, cause=delete.cause)
+    assert of_kind(ef.Fail, driver.give(alone))
+    # when it cannot arrive any more
+    assert deletes_in(driver.wait(CARRIED_OUT_WITHIN_S - 1.0)) == []
+    (again,) = of_kind(ef.DeleteAllocation, driver.wait(1.0))
+    # then it is deleted, because the other one may be gone by now, and it may have arrived
+    assert again.claim_id == write.claim_id
+    driver.give(alone)
+    driver.idle()
