@@ -56,6 +56,8 @@ DELETED    the lost write was carried out           DELETING     assume; delete
 DELETING   another writer has changed it, or the    LEFT_ALONE   forget; no Release, because it stays
            server was asked for again and lives
            there
+DELETING   the same, but a write without an answer  DELETING     report LEFT_ALONE to the request; delete again
+           may be carried out later                              when it cannot arrive any more
 DELETING   another writer has changed it, and Nova  DELETING     report LEFT_ALONE to the request; delete again
            cannot tell yet who needs it                          after a pause
 DELETING   not deleted                              DELETING     delete again after a pause, without a limit;
@@ -522,7 +524,7 @@ class Claims:
             self._release_or_hold(step, claim, ClaimState.DELETED)
         elif event.left_alone:
             claim.write_detail = event.detail
-            self._forget(step, claim, ClaimState.LEFT_ALONE)
+            self._leave_or_hold(step, claim)
         else:
             claim.write_detail = event.detail
             self._delete_after_a_pause(step, claim, event.changed)
@@ -544,6 +546,15 @@ class Claims:
             return
         claim.state = ClaimState.DELETING
         self._report(step, claim, ending)
+        self._timers.set(("delete", claim.claim_id), claim.arrives_until_s)
+
+    def _leave_or_hold(self, step: Step, claim: OpenClaim) -> None:
+        """End a claim whose delete has left the allocations of others; its own write may be carried out later, when
+        those are gone."""
+        if step.now >= claim.arrives_until_s:
+            self._forget(step, claim, ClaimState.LEFT_ALONE)
+            return
+        self._report(step, claim, ClaimState.LEFT_ALONE)
         self._timers.set(("delete", claim.claim_id), claim.arrives_until_s)
 
     def _report(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
