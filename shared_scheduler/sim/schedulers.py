@@ -161,6 +161,8 @@ class SimScheduler:
         self.groups_unread: set[str] = set()
         #: the time of its last freeze or clock jump: its actions after that may be late
         self.disturbed_s = float("-inf")
+        #: the time of its last clock jump: its actions after that may be early
+        self.jumped_s = float("-inf")
         #: it stops after it has carried out this many more effects
         self.dies_after: int | None = None
         self._agenda = around.agenda
@@ -219,7 +221,7 @@ class SimScheduler:
         """Advance the monotonic clock of the machine."""
         self._trace.note(self.name, f"clock jumps by {by_s} s")
         self.clock.jump(by_s)
-        self.disturbed_s = self._agenda.now
+        self.disturbed_s = self.jumped_s = self._agenda.now
         self._ticking.reschedule()
 
     def channel_changed(self, connected: bool) -> None:
