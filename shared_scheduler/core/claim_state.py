@@ -129,6 +129,8 @@ class OpenClaim:
     deletes: int = 0
     #: the lost write was carried out while a delete was under way, and the delete may have come before it
     outrun: bool = False
+    #: a delete has left nothing of it, and no lost write was carried out since
+    gone: bool = False
     #: until then a write without an answer may be carried out
     arrives_until_s: float = float("-inf")
     #: an end was reported to the request, and other requests may place the same server
@@ -162,11 +164,11 @@ class OpenClaim:
     def take_over(self, claim: OpenClaim) -> None:
         """Delete later what a claim of another request has left as well: one has written over the other.
 
-        ``claim`` is not deleted for the sake of this one.  Whichever wrote last has made the generation, and what one
-        has added did not stand before both."""
+        ``claim`` is not deleted for the sake of this one.  Whichever wrote last has made the generation, if nothing was
+        deleted in between, and what one has added did not stand before both."""
         if claim.write_code != WriteCode.WRITTEN:
             return
-        if same_allocations(claim.written, self.written):
+        if not claim.gone and same_allocations(claim.written, self.written):
             self.generation = self._last_generation(claim.generation)
         part = {name: amounts for name, amounts in claim.written.items() if name not in claim.before}
         self.before = {name: amounts for name, amounts in self.before.items() if part.get(name) != amounts}

@@ -417,7 +417,7 @@ class Claims:
                 self._assume(claim)
             self._delete_again(step, claim)
         elif claim.state == ClaimState.DELETING:
-            claim.outrun = True
+            claim.outrun, claim.gone = True, False
             if self._timers.cancel(("delete", claim.claim_id)):  # none is under way
                 self._delete_again(step, claim)
 
@@ -518,6 +518,7 @@ class Claims:
         self._timers.cancel(("deleting", claim.claim_id))
         self._timers.cancel(("delete", claim.claim_id))  # the pause after another one, if it was sent twice
         self._own_writes.deleted(claim.intent.consumer, claim.intent.node, claim.claim_id, event.gone)
+        claim.gone = event.gone and not claim.outrun
         if claim.outrun and (event.gone or event.left_alone):
             self._delete_again(step, claim)
         elif event.gone:

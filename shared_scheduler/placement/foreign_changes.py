@@ -32,7 +32,8 @@ LOG = logging.getLogger(__name__)
 MAX_CHANGES, MAX_EXPLAINED = 200, 50
 #: Those of one host among them: its agent may tell what it likes.
 MAX_OF_HOST = 50
-#: The number of consumers of which it is known what this scheduler has left, and of its last calls for each of them.
+#: The number of consumers of which it is known what this scheduler has left, and of its last calls for each of them,
+#: equal ones once.
 MAX_LEFT, MAX_CALLS = 4096, 4
 
 
@@ -72,8 +73,8 @@ class ForeignChanges:
         """A call of this scheduler has left this, or may do so if it has no answer: nobody else has written it,
         whichever request finds it, and when."""
         with self._lock:
-            before = self._left.pop(consumer, ())
-            self._left[consumer] = (*before, own)[-MAX_CALLS:]
+            others = [one for one in self._left.pop(consumer, ()) if one != own]
+            self._left[consumer] = (*others, own)[-MAX_CALLS:]
 
     def _is_own(self, consumer: str, standing: ConsumerAllocations) -> bool:
         with self._lock:
