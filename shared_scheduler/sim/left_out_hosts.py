@@ -75,8 +75,11 @@ class LeftOutHosts:
             self._check("none_left_out", not left, where, request_id, "finds no host beside", *left)
 
     def _is_there_twice(self, scheduler: SimScheduler, request: Request) -> bool:
-        """Whether a scheduler has got a request more than once: what was claimed for one is not for the other."""
-        return len(self._world.users.asked[request.request_id].deadlines_of(scheduler.name)) > 1
+        """Whether a scheduler may have two requests for a server, because one was delivered again: what was claimed for
+        one is not for the other."""
+        asked = self._world.users.asked[request.request_id]
+        asked_again = any(server.tries > 1 and scheduler.name in server.twins for server in asked.servers)
+        return asked_again or len(asked.deadlines_of(scheduler.name)) > 1
 
 
 def is_plain(request: Request) -> bool:
