@@ -73,7 +73,9 @@ class GroupChecks:
         if server is None or server.group is None or request.group is None:
             return
         if (server.group.policy, request.group.policy) == (GroupPolicy.SOFT_AFFINITY, GroupPolicy.AFFINITY):
-            self._beside[scheduler.name, consumer] = frozenset(decision.nodes())
+            beside = frozenset(decision.nodes())
+            decided = (consumer,) if beside else request.instance_uuids  # they all go where they can, if one has none
+            self._beside.update(((scheduler.name, uuid), beside) for uuid in decided)
 
     def assumed(self, scheduler: SimScheduler, node: str, claim_id: str, consumer: str) -> None:
         """A scheduler is about to count a claim in its table, which is still that of the decision."""
