@@ -42,9 +42,10 @@ PLACING     no host, but some were left out for others of   PLACING     include 
             label whose requests had no answer
 PLACING     no host, or no attempts left for a request      RECHECKING  recheck.py asks, and corrects rows
             that is not root-only; Placement was not asked
-PLACING     no host because of its hard spreading; where    RECHECKING  AskGroup (spread_check.py)
-            the servers are was not read
-RECHECKING  where the servers are is read                   PLACING     decide again
+PLACING     no host because of its hard spreading, and it   RECHECKING  AskGroup (spread_check.py)
+            is time to read where the servers are
+RECHECKING  where the servers are is read, or is not, in    PLACING     decide again
+            ``recheck_timeout_s``
 RECHECKING  where they are cannot be read                   FAILING     cancel every claim
 RECHECKING  rows were corrected                             PLACING     include all hosts again; decide again
 RECHECKING  Placement named hosts, not root-only            PLACING     include only those; decide again
@@ -304,9 +305,8 @@ class Requests:
         or leave the host of the other instances.  If there is nothing of these, the instance has no host."""
         if state.forget_soft_hosts() or state.forget_unsettled() or instance.recall_late():
             return
-        if refusal.spread and self._checks.may_look_up(state):
-            state.enter(RequestPhase.RECHECKING, step.now)
-            self._checks.look_up(step, state)
+        if refusal.spread and self._checks.may_look(state, step.now):
+            self._look(step, state)
         elif refusal.bad_request or state.request.dry_run:
             self._no_host(step, state, refusal)
         elif (left := self._leave_together(step, state, instance, refusal)) is not None:
@@ -632,13 +632,21 @@ class Requests:
         state = self._under_way.get(int(event.ask_id.split(".")[1]))
         if state is None or state.check.ask_id != event.ask_id:
             return
+        state.check.ask_id = ""
         if state.phase == RequestPhase.CHECKING:
             self._check(step, state, event)
         elif state.phase == RequestPhase.RECHECKING:
-            self._looked_up(step, state, event)
+            self._looked(step, state, event)
 
-    def _looked_up(self, step: Step, state: RequestState, event: GroupAnswered) -> None:
+    def _look(self, step: Step, state: RequestState) -> None:
+        """Ask where the servers are that spreading counts, for a request without a host."""
+        state.enter(RequestPhase.RECHECKING, step.now)
+        self._checks.look(step, state)
+        self._timers.set(("group", str(state.key)), step.now + self._settings.recheck_timeout_s)
+
+    def _looked(self, step: Step, state: RequestState, event: GroupAnswered) -> None:
         """Decide a request again that had no host because of its spreading."""
+        self._timers.cancel(("group", str(state.key)))
         if (unread := self._checks.learn(state, event)) is not None:
             self._fail(step, state, FailureCode.GROUP_UNSETTLED, unread.text)
             return
@@ -664,9 +672,14 @@ class Requests:
         self._advance(step, state)
 
     def on_group_timer(self, step: Step, key: str) -> None:
-        """Check again: the other members may have yielded."""
+        """Check again: the other members may have yielded.  Or decide without the answer to a look, which is late."""
         state = self._under_way[int(key)]
-        self._checks.ask(step, state)
+        if state.phase == RequestPhase.CHECKING:
+            self._checks.ask(step, state)
+        elif state.phase == RequestPhase.RECHECKING:
+            state.check.ask_id = ""
+            self._go_on(step, state)
+            self._advance(step, state)
 
     def _yield(self, step: Step, state: RequestState, wanted: Yield) -> None:
         """Cancel every claim, and decide again with the hosts of the other members."""

@@ -59,7 +59,8 @@ decide as before.
 
 A request that finds no host because of spreading before anything is written reads the same, once, and decides again:
 the table has no labels of servers without an agent, or that nova-scheduler has placed, so their domains look emptier
-than they are.
+than they are.  It uses what was found; all other servers, such as claims in flight, count where the table has them.
+These looks are rare for each label, and all in all, because each reads every such server of a label.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import SpreadMode
 from shared_scheduler.decision.spreading import Counted, Places, constraints_of, count
 from shared_scheduler.protocol.messages import Leaf, Reason
+from shared_scheduler.protocol.rate_limits import TokenBucket, TokenBuckets
 from shared_scheduler.table.columns import IntArray
 from shared_scheduler.table.host_table import HostTable
 
@@ -89,6 +91,10 @@ SPREAD_TOO_FAR = "spread_too_far"
 ANSWERS_MAX = 50
 #: the longest pause after a yield to others that came first
 DEFERRAL_PAUSE_MAX_S = 2.0
+#: the time between two looks for the servers of a label before a refusal, and the labels of which the last is known
+LOOK_INTERVAL_S, LOOK_LABELS_MAX = 5.0, 4096
+#: the looks of all labels: a second, and at once
+LOOKS_PER_S, LOOKS_BURST = 2.0, 20
 NOBODY = frozenset[str]()
 
 _Slots = Mapping[str, list[int]]
@@ -137,6 +143,8 @@ class SpreadCheck:
         self._decider = decider
         self._rng = rng
         self._count = 0
+        self._looks = TokenBuckets(1 / LOOK_INTERVAL_S, 1, LOOK_LABELS_MAX)
+        self._all_looks = TokenBucket(LOOKS_PER_S, LOOKS_BURST)
 
     def is_needed(self, state: RequestState) -> bool:
         """Whether the request, which is written, must be checked before it is answered."""
@@ -157,14 +165,20 @@ class SpreadCheck:
             images=self._decider.reads_images,
         ))  # fmt: skip
 
-    def may_look_up(self, state: RequestState) -> bool:
-        """Whether a request that spreading has refused may find a host when the places of the servers are read.  They
-        are read once."""
-        return not state.check.looked_up and self.is_needed(state)
+    def may_look(self, state: RequestState, now: float) -> bool:
+        """Whether a request that spreading has refused may find a host when the places of the servers are read, and it
+        is time for that.  A dry run does not look, because its other servers would hold room in the table meanwhile."""
+        request, group = state.request, state.request.group
+        if group is None or request.dry_run or state.check.looked_up or not self.is_needed(state):
+            return False
+        return self._looks.take(group.uuid, now) and self._all_looks.take(now)
 
     def learn(self, state: RequestState, event: GroupAnswered) -> None:
-        """Note where the servers are, for the next decision."""
+        """Note where the servers are that were found, for the next decision."""
+        check, found = state.check, event.standing.keys()
         self._found(state, event)
+        check.placed = {uuid: nodes for uuid, nodes in check.placed.items() if uuid in found}
+        check.vacated = frozenset((uuid, node) for uuid, node in check.vacated if uuid in found)
 
     def _found(self, state: RequestState, event: GroupAnswered) -> _Found:
         built = {uuid: slot for uuid, slot in self._not_asked(state).items() if uuid not in event.gone}

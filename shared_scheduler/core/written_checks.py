@@ -75,12 +75,12 @@ class WrittenChecks:
             return Unsettled(f"other members of {group_of(state)} were placed at the same time, {YIELDS_MAX} times")
         return outcome
 
-    def may_look_up(self, state: RequestState) -> bool:
+    def may_look(self, state: RequestState, now: float) -> bool:
         """Whether a request that has no host because of its spreading may find one when it is read where the servers
-        are."""
-        return self._spread_check.may_look_up(state)
+        are, and it is time for that."""
+        return self._spread_check.may_look(state, now)
 
-    def look_up(self, step: Step, state: RequestState) -> None:
+    def look(self, step: Step, state: RequestState) -> None:
         """Emit the question where they are, before everything is written."""
         self._spread_check.ask(step, state)
 
@@ -113,7 +113,8 @@ def _leave_it_there(state: RequestState) -> Agreed:
 def others_first(state: RequestState) -> str:
     """Why a request has no host in time although it was written; empty if it has not waited for others."""
     check = state.check
-    if not (check.deferrals or check.unsettled):
+    is_waiting = check.unsettled and (check.yields or check.checks_made)
+    if not (check.deferrals or is_waiting):
         return ""
     return f"other servers of {group_of(state)} came first: it has yielded {check.deferrals + check.yields} times"
 

@@ -10,6 +10,8 @@ from dataclasses import replace
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.core.scheduler_settings import SchedulerSettings
+from shared_scheduler.core.spread_check import LOOK_INTERVAL_S, LOOKS_BURST
 from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.spread_request import label_uuid
 from shared_scheduler.model.aggregates import AggregateFacts
@@ -98,10 +100,89 @@ def test_a_second_server_of_a_request_is_looked_up_while_the_first_one_is_claime
     assert only_claim(answered(driver, ask, server_2="node-2")).node == "node-1"
 
 
-def test_a_request_that_claims_nothing_looks_as_well() -> None:
+def test_a_request_that_claims_nothing_holds_no_room_while_it_looks() -> None:
     # given the same cloud, and a request whose decision is only shown
     driver = racks_of_which_one_is_full("node-1", "node-3")
-    ask = only(ef.AskGroup, driver.ask(replace(request("server-5", hints=HINTS), dry_run=True)))
-    # when the places are known, then it is answered like one that claims
-    answer = only(ef.Answer, answered(driver, ask, server_2="node-2"))
-    assert answer.choices[0][0].node in ("node-1", "node-3")
+    effects = driver.ask(replace(request("server-5", hints=HINTS), dry_run=True))
+    # then it shows what the table says, as it assumes servers in it
+    assert not of_kind(ef.AskGroup, effects)
+
+
+def test_a_claim_in_flight_counts_also_after_a_look() -> None:
+    # given a full rack with a server that only Placement knows, a rack with a server of the label, and one with none
+    # and room for one more only
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    driver.hear(snapshot("node-3", 3, vcpus=1))
+    # when a server is claimed in that one, and another request looks up the places before that is written
+    first = only_claim(driver.ask(request("server-5", hints=HINTS)))
+    assert first.node == "node-3"
+    ask = only(ef.AskGroup, driver.ask(request("server-6", request_id="req-2", hints=HINTS)))
+    # then each rack has one, so the other request goes where there is room
+    effects = answered(driver, ask, server_2="node-2")
+    assert [claim.node for claim in claims_in(effects)] == ["node-1"], effects
+
+
+def test_a_server_that_was_built_after_a_look_counts() -> None:
+    # given the same, and a request that has looked while the first server was claimed; it has found the third rack
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    driver.hear(snapshot("node-3", 3))
+    first = only_claim(driver.ask(request("server-5", hints=HINTS)))
+    ask = only(ef.AskGroup, driver.ask(request("server-6", request_id="req-2", hints=HINTS)))
+    (claim,) = claims_in(answered(driver, ask, server_2="node-2"))
+    # when the first server is built there
+    driver.written(only(ef.WriteAllocation, driver.accept(first, 4)))
+    driver.hear(snapshot("node-3", 5, consumers={"server-5": Consumer(taken("node-3"), True, WEB)}))
+    # and the agent of the host that the other one has chosen refuses it
+    effects = driver.refuse(claim, "topology")
+    # then each rack has one, so it goes to the other one with room
+    (other,) = {"node-1", "node-3"} - {claim.node}
+    assert [again.node for again in claims_in(effects)] == [other], effects
+
+
+def test_requests_of_one_label_look_once_in_a_while() -> None:
+    # given a label that can get no server more
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    # when many requests for it come together, as a client that tries again and again sends them
+    requests = [request(f"server-{number}x", request_id=f"r{number}", hints=HINTS) for number in range(100)]
+    asks = [ask for one in requests for ask in of_kind(ef.AskGroup, driver.ask(one))]
+    # then Placement is not asked for each member a hundred times: two threads read, also for the checks of all others
+    assert len(asks) == 1
+    # and it is asked again after a while
+    driver.wait(LOOK_INTERVAL_S)
+    assert of_kind(ef.AskGroup, driver.ask(request("server-5", request_id="later", hints=HINTS)))
+
+
+def test_requests_of_many_labels_do_not_all_look() -> None:
+    # given many labels that can get no server more
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    labels = [f"label-{number}" for number in range(LOOKS_BURST + 1)]
+    one = {"node-1": {"VCPU": 1}}
+    there = {f"server-{label}": Consumer(one, True, label_uuid("project", label)) for label in labels}
+    driver.hear(snapshot("node-1", 3, vcpus=100, consumers=there), snapshot("node-3", 3, vcpus=0))
+    # when a request for each comes at once
+    hints = [HINTS | {"shared_scheduler:label": (label,)} for label in labels]
+    asking = [driver.ask(request(f"{n}x", request_id=f"r{n}", hints=each)) for n, each in enumerate(hints)]
+    # then only some look
+    assert len([ask for effects in asking for ask in of_kind(ef.AskGroup, effects)]) == LOOKS_BURST
+
+
+def test_a_look_without_an_answer_does_not_keep_a_request_until_its_deadline() -> None:
+    # given a request that looks, and Placement does not answer
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
+    # when the time of a recheck has passed, then it goes on as before, as after a recheck without an answer
+    effects = driver.wait(SchedulerSettings().recheck_timeout_s)
+    assert any(isinstance(one, ef.AskFitting | ef.Fail) for one in effects)
+
+
+def test_a_request_that_has_looked_and_never_yielded_does_not_say_that_others_came_first() -> None:
+    # given a request that has looked, has found a server without an answer, and is claimed
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS), within_s=3.0))
+    standing = {"server-2": frozenset({"node-2"}), "server-7": frozenset({"node-1"})}
+    found = ev.GroupAnswered(ask.ask_id, standing, unanswered=frozenset({"server-7"}), cause=ask.cause)
+    only_claim(driver.give(found))
+    # when its time is over before the agent has answered
+    (failed,) = of_kind(ef.Fail, driver.wait(2.5))
+    # then the agent is the reason, not the servers of others
+    assert failed.code is ef.FailureCode.TIMED_OUT, failed.text
