@@ -12,7 +12,9 @@ a host is decided again, they are searched again, and also when the check of spr
 
 from __future__ import annotations
 
-from shared_scheduler.core.effects import AskCandidates
+from collections.abc import Mapping
+
+from shared_scheduler.core.effects import AskCandidates, Choice
 from shared_scheduler.core.events import CandidatesAnswered
 from shared_scheduler.core.planner import Planner, Selected
 from shared_scheduler.core.request_state import AlternatesSearch, RequestState
@@ -40,6 +42,11 @@ class Alternates:
             self.search(step, state)
         return state.alternates is None or not state.alternates.waiting
 
+    def search_again(self, state: RequestState) -> None:
+        """Search once more for the same hosts, later.  Placement is not asked again about those that pass still."""
+        if state.alternates is not None:
+            state.alternates.chosen = frozenset()
+
     def give_up(self, state: RequestState) -> None:
         """End the search: the answer contains the alternates that were found."""
         if state.alternates is not None:
@@ -54,28 +61,34 @@ class Alternates:
 
     def search(self, step: Step, state: RequestState) -> None:
         """Find alternates, or ask Placement for the candidates of the best hosts."""
-        state.alternates = None
+        before, state.alternates = state.alternates, None
         if not state.request.num_alternates:
             return
+        kept = {} if before is None or before.chosen else before.by_node()
         state.alternates = search = AlternatesSearch(state.chosen())
         for cell in sorted({s.choice.cell for s in state.instances if s.choice is not None}):
             root_only = state.request.root_only or not state.request.forms
             found = self._planner.choose_alternates(state, cell) if root_only else None
             if found is None:
-                self._ask(step, state, search, cell)
+                self._ask(step, state, search, cell, kept)
             else:
                 search.found[cell] = found
         if search.waiting:
             at_s = step.now + self._settings.alternates_timeout_s
             self._timers.set(("alternates", str(state.key)), at_s)
 
-    def _ask(self, step: Step, state: RequestState, search: AlternatesSearch, cell: str) -> None:
+    def _ask(
+        self, step: Step, state: RequestState, search: AlternatesSearch, cell: str, kept: Mapping[str, Choice]
+    ) -> None:
         request = state.request
         for node in self._planner.alternate_nodes(state, cell):
+            search.asked.append(node)
+            if node in kept:
+                search.add(kept[node])
+                continue
             self._count += 1
             ask_id = f"alternate.{state.key}.{self._count}"
             search.waiting[ask_id] = node
-            search.asked.append(node)
             sharing = self._planner.sharing_with(node)
             step.emit(AskCandidates(ask_id, node, request.queries, request.request_id, sharing))
 

@@ -263,7 +263,9 @@ class InstancePlacement:
 
 @dataclass(slots=True)
 class AlternatesSearch:
-    """Alternates for one set of chosen nodes: those found so far, and the open questions to Placement."""
+    """Alternates for one set of chosen nodes: those found so far, and the open questions to Placement.
+
+    ``chosen`` is empty if they are to be searched again for the same ones."""
 
     chosen: frozenset[str]
     found: dict[str, list[Choice]] = field(default_factory=dict)  # cell -> best first
@@ -275,6 +277,10 @@ class AlternatesSearch:
         found = self.found.setdefault(choice.cell, [])
         found.append(choice)
         found.sort(key=lambda one: self.asked.index(one.node))
+
+    def by_node(self) -> dict[str, Choice]:
+        """Those found so far."""
+        return {choice.node: choice for found in self.found.values() for choice in found}
 
 
 @dataclass(slots=True)

@@ -667,7 +667,7 @@ class Requests:
 
     def _checked(self, step: Step, state: RequestState) -> None:
         if state.check.spread_passed:  # where the others are is known better than when alternates were searched
-            state.alternates = None
+            self._alternates.search_again(state)
         state.enter(RequestPhase.PLACING, step.now)
         self._advance(step, state)
 
