@@ -398,6 +398,23 @@ def test_a_new_epoch_ends_no_claim_without_evidence():
     assert column(table, "free_vcpus") == 15
 
 
+def test_an_earlier_claim_of_the_server_is_no_evidence_of_a_later_one():
+    # given an agent that has shown a claim of a server, and is not heard any more
+    table = table_with_one()
+    earlier = {"server-1": Consumer(small(), True)}
+    table.apply(NODE, {"cn.vcpus_used": 1}, earlier, {"c0": "server-1"}, epoch=5, sequence=2)
+    # when that has ended, and the server is placed here again without the agent
+    table.assume(NODE, "c1", "server-1", small(), SMALL)
+    table.confirm("c1")
+    assert room(table, "DISK_GB") == 99, "counted once"
+    # then it counts also when the agent is heard that has seen the end only
+    table.load(NODE, node_leaves(), {}, epoch=5, sequence=3)
+    assert room(table, "DISK_GB") == 99
+    # until the agent shows it
+    table.load(NODE, node_leaves(), {"server-1": Consumer(small(), True)}, epoch=5, sequence=4)
+    assert not table.is_outstanding("c1")
+
+
 def test_a_claim_that_the_agent_has_ended_is_over():
     table = table_with_one()
     table.assume(NODE, "c1", "server-1", small(), SMALL)
