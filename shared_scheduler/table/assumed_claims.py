@@ -21,7 +21,8 @@ state      event                            next       action
 ASSUMED    accepted                         ASSUMED    remember the sequence that will show it
 ASSUMED    confirm                          CONFIRMED  Placement has it: only evidence ends it now
 any        the base shows a part            same       do not count that part any more
-CONFIRMED  an agent's base shows both       (gone)     ended: reflected
+CONFIRMED  an agent's base shows both, and  (gone)     ended: reflected
+           not only as before the claim
 CONFIRMED  the databases show both          READ       an agent that starts may still send an older snapshot
 READ       the databases show it no longer  (gone)     ended: the consumer has gone
 READ       a while has passed               (gone)     ended by forget (``core/claims.py``)
@@ -158,9 +159,11 @@ class Overlay:
 
 
 def _is_over(row: Row, claim: OwnClaim) -> bool:
-    """Whether no later message can lose the claim, because an agent shows it or the databases have shown it."""
+    """Whether no later message can lose the claim, because an agent shows it or the databases have shown it.
+
+    What an agent had shown before does not count: it is of an earlier claim for the server, which may have ended."""
     if row.epoch:
-        return claim.shown
+        return claim.shown and claim.before != (row.version, row.consumers.get(claim.consumer))
     was_read, claim.read = claim.read, claim.read or claim.shown
     return was_read and not claim.shown
 

@@ -365,7 +365,9 @@ class HostTable:
     ) -> None:
         """Count a claim in the table at once; ``take`` is its part of NUMA cells and PCI pools."""
         row = self._row(node)
-        self._overlay.assume(row, OwnClaim(claim_id, consumer, allocations, usage, take, group))
+        stored = row.consumers.get(consumer)
+        before = None if stored is None else (row.version, stored)
+        self._overlay.assume(row, OwnClaim(claim_id, consumer, allocations, usage, take, group, before))
         self._changed(row)
 
     def accepted(self, claim_id: str, epoch: int, reflected_sequence: int) -> None:

@@ -154,6 +154,8 @@ class OwnClaim:
     topology: TopologyUsage | None = None
     #: the server group of the consumer; empty if it has none
     group: str = ""
+    #: the version of the base when the claim was assumed, and what it had of the consumer; None: nothing
+    before: tuple[Version, StoredConsumer] | None = None
     confirmed: bool = False
     #: whether the databases have shown both parts
     read: bool = False
