@@ -176,23 +176,22 @@ class SpreadCheck:
     def learn(self, state: RequestState, event: GroupAnswered) -> None:
         """Note where the servers are that were found, for the next decision."""
         check, found = state.check, event.standing.keys()
-        self._found(state, event)
+        self._found(state, event, self._own(state))
         check.placed = {uuid: nodes for uuid, nodes in check.placed.items() if uuid in found}
         check.vacated = frozenset((uuid, node) for uuid, node in check.vacated if uuid in found)
 
-    def _found(self, state: RequestState, event: GroupAnswered) -> _Found:
+    def _found(self, state: RequestState, event: GroupAnswered, own: IntArray) -> _Found:
         built = {uuid: slot for uuid, slot in self._not_asked(state).items() if uuid not in event.gone}
         others = {uuid: self._slots(providers) for uuid, providers in event.standing.items() if uuid not in built}
         homes = {uuid: self._home(uuid, slots) for uuid, slots in others.items()}
         state.check.unsettled = event.unanswered & others.keys()
         self._remember(state, others, homes, built)
-        return _Found(
-            others, homes, built, np.concatenate((_array(built.values()), self._own(state))), self._also(built)
-        )
+        return _Found(others, homes, built, np.concatenate((_array(built.values()), own)), self._also(built))
 
     def judge(self, state: RequestState, event: GroupAnswered) -> Outcome:
         """The outcome of the check for an answer."""
-        check, own, found = state.check, self._own(state), self._found(state, event)
+        check, own = state.check, self._own(state)
+        found = self._found(state, event, own)
         others_came = self._others_came(state, frozenset(found.built.keys() | found.others.keys()))
         counted = self._counted(state, found.everywhere())
         if _hold(counted, self._settled(state, found), own):

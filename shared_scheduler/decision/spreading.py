@@ -192,10 +192,11 @@ def _domains_of_key(domains: IntArray, eligible: BoolArray) -> _Domains:
 
 
 def _count(constraint: SpreadConstraint, domains: _Domains, places: Places, surely: bool) -> Counted:
-    at = (frozenset[int](domains.counted.take(slots).tolist()) for slots in places.several)
-    more = [domain for each in at if len(each) == 1 or not surely for domain in each]
-    there = np.concatenate((domains.counted.take(places.slots), np.array(more, dtype=np.int64)))
-    counts = np.bincount(there, minlength=domains.end)
+    counts = np.bincount(domains.counted.take(places.slots), minlength=domains.end)
+    for slots in places.several:
+        there = frozenset[int](domains.counted.take(slots).tolist())
+        if len(there) == 1 or not surely:
+            counts[list(there)] += 1
     found = counts.take(domains.eligible)
     return Counted(constraint, domains.all, counts, domains.eligible, int(found.min()) if len(found) else None)
 
@@ -215,7 +216,8 @@ def places_of(context: DecisionContext, besides: frozenset[str] = frozenset()) -
     told = table.groups.slots(group.uuid, without | placed | apart)
     looked_up = (_places_of_one(context, uuid) + _besides_of_one(context, uuid) for uuid in placed - without)
     found = Places.of(chain(map(table.members.slots, apart), looked_up))
-    return Places(np.concatenate((told, found.slots)), found.several)
+    # a copy of 10,000 slots takes several us
+    return Places(np.concatenate((told, found.slots)) if len(found.slots) else told, found.several)
 
 
 def _untold(context: DecisionContext, members: frozenset[str]) -> frozenset[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from tests.unit.core.racks import HINTS
 from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only, only_claim, request, snapshot, taken
-from tests.unit.core.test_spreading_refusals import HINTS, answered, racks_of_which_one_is_full
+from tests.unit.core.test_spreading_refusals import answered, racks_of_which_one_is_full
 
 
 def named(driver: SchedulerDriver, ask: ef.AskCandidates) -> list[ef.Effect]:

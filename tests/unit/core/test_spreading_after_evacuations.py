@@ -12,9 +12,9 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.spread_check import DEFERRAL_PAUSE_MAX_S
 from shared_scheduler.decision.decision_settings import DecisionSettings
-from shared_scheduler.decision.spread_request import label_uuid
 from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.protocol.messages import Consumer
+from tests.unit.core.racks import HINTS, WEB
 from tests.unit.core.scheduler_driver import (
     SchedulerDriver,
     claims_in,
@@ -27,9 +27,6 @@ from tests.unit.core.scheduler_driver import (
     snapshot,
     taken,
 )
-
-WEB = label_uuid("project", "web")
-HINTS = {"shared_scheduler:spread": ("key=rack",), "shared_scheduler:label": ("web",)}
 
 
 def cloud(*agents: str, without: tuple[str, ...] = (), **racks: str) -> SchedulerDriver:

@@ -16,6 +16,7 @@ from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.spread_request import label_uuid
 from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.protocol.messages import Consumer
+from tests.unit.core.racks import HINTS, WEB
 from tests.unit.core.scheduler_driver import (
     SchedulerDriver,
     claims_in,
@@ -28,9 +29,6 @@ from tests.unit.core.scheduler_driver import (
     snapshot,
     taken,
 )
-
-WEB = label_uuid("project", "web")
-HINTS = {"shared_scheduler:spread": ("key=rack",), "shared_scheduler:label": ("web",)}
 
 
 def racks_of_which_one_is_full(*others: str) -> SchedulerDriver:
