@@ -176,7 +176,7 @@ class KombuBus:
         self._rng = rng or random.Random()
         self._state = exchange_of("state", cell)
         self._agents = exchange_of("agents", cell)
-        self._shared = Link(url, f"cell {cell}", self._rng) if shared else None
+        self._shared = Link(url, f"cell {cell}", self._rng, transport_settings.AGENT_REBIND_S) if shared else None
         self._queue_messages_max = queue_messages_max
 
     def scheduler_endpoint(self, name: str) -> KombuEndpoint:
@@ -184,17 +184,18 @@ class KombuBus:
         address = new_scheduler_address(name)
         queue = queue_of(address, self._queue_messages_max, transport_settings.SCHEDULER_QUEUE_MAX_BYTES)
         bound_to, gathering = (self._state, self._agents), Gathering()
-        link = self._link_for(address, gathering)
+        link = self._link_for(address, transport_settings.SCHEDULER_REBIND_S, gathering)
         return KombuEndpoint(link, queue, bound_to, self._agents, self._state, gathering)
 
     def agent_endpoint(self, host: str) -> KombuEndpoint:
         """The endpoint of the agent beside the nova-compute service ``host``."""
         address = agent_address(host)
         queue = queue_of(address, transport_settings.AGENT_QUEUE_MAX_MESSAGES, transport_settings.AGENT_QUEUE_MAX_BYTES)
-        return KombuEndpoint(self._link_for(address), queue, (self._agents,), self._state, self._state)
+        link = self._link_for(address, transport_settings.AGENT_REBIND_S)
+        return KombuEndpoint(link, queue, (self._agents,), self._state, self._state)
 
-    def _link_for(self, address: str, gathering: Gathering | None = None) -> Callable[[], Link]:
+    def _link_for(self, address: str, rebind_s: float, gathering: Gathering | None = None) -> Callable[[], Link]:
         if self._shared is not None:
             shared = self._shared
             return lambda: shared
-        return partial(Link, self._url, address, self._rng, gathering)
+        return partial(Link, self._url, address, self._rng, rebind_s, gathering)

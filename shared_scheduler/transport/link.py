@@ -25,12 +25,15 @@ from shared_scheduler.transport.urls import BrokerUrl
 class Link:
     """Two threads and two connections to one broker; it closes with its last subscription."""
 
-    def __init__(self, url: BrokerUrl, name: str, rng: random.Random, gathering: Gathering | None = None) -> None:
+    def __init__(
+        self, url: BrokerUrl, name: str, rng: random.Random, rebind_s: float, gathering: Gathering | None = None
+    ) -> None:
+        """``rebind_s``: the mean interval at which bindings are declared again."""
         self.outbox = Outbox()
         self._name = name
         self._stopping = threading.Event()
         receives, sends = (Reconnector(url, name, what, self._stopping, rng) for what in ("receives", "sends"))
-        self._receiver = Receiver(receives, self._stopping, rng, gathering)
+        self._receiver = Receiver(receives, self._stopping, rng, rebind_s, gathering)
         self._sender = Sender(self.outbox, sends, self._stopping)
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []

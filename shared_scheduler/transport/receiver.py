@@ -33,9 +33,12 @@ class Receiver:
         reconnector: Reconnector,
         stopping: threading.Event,
         rng: random.Random,
+        rebind_s: float,
         gathering: Gathering | None = None,
     ) -> None:
-        """``gathering``: lets messages gather before they are read; None: they are read at once."""
+        """``rebind_s``: the mean interval at which bindings are declared again.  ``gathering``: lets messages gather
+        before they are read; None: they are read at once."""
+        self._rebind_s = rebind_s
         self._gathering = gathering
         self._reconnector = reconnector
         self._stopping = stopping
@@ -70,7 +73,7 @@ class Receiver:
     def _serve(self, connection: Connection) -> None:
         self._declared.clear()
         channel = connection.channel()
-        rebind_at_s = time.monotonic() + transport_settings.REBIND_S
+        rebind_at_s = self._next_rebind_s()
         has_more = False
         while not self._stopping.is_set():
             self._let_go()
@@ -81,8 +84,11 @@ class Receiver:
             self._hand_over(has_more)
             self._reconnector.keep_alive(connection)
             if time.monotonic() >= rebind_at_s:
-                rebind_at_s = time.monotonic() + transport_settings.REBIND_S
+                rebind_at_s = self._next_rebind_s()
                 self._bind_all_again(connection)
+
+    def _next_rebind_s(self) -> float:
+        return time.monotonic() + self._rebind_s * self._rng.uniform(0.5, 1.5)
 
     # --- reading -----------------------------------------------------------------------------
 

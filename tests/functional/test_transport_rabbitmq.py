@@ -446,21 +446,24 @@ def test_a_deleted_queue_is_declared_again(post: Post, rabbit: PrivateRabbit) ->
     scheduler.hears(b"increment")
 
 
+@pytest.mark.parametrize("side", ["state", "agents"])
 def test_a_deleted_exchange_is_declared_again(
-    post: Post, rabbit: PrivateRabbit, monkeypatch: pytest.MonkeyPatch
+    post: Post, rabbit: PrivateRabbit, monkeypatch: pytest.MonkeyPatch, side: str
 ) -> None:
-    monkeypatch.setattr(transport_settings, "REBIND_S", 0.5)
+    for name in ("SCHEDULER_REBIND_S", "AGENT_REBIND_S"):
+        monkeypatch.setattr(transport_settings, name, 0.5)
     scheduler, agent = post.scheduler(), post.agent("compute-1")
-    name = f'rabbit_misc:r(<<"/">>, exchange, <<"ssched.state.{post.cell}">>)'
+    speaker, listener = (agent, scheduler) if side == "state" else (scheduler, agent)
+    name = f'rabbit_misc:r(<<"/">>, exchange, <<"ssched.{side}.{post.cell}">>)'
     rabbit.ctl("eval", f'rabbit_exchange:delete({name}, false, <<"admin">>).')
     sent: list[bytes] = []
 
     def heard() -> bool:
         sent.append(b"%d" % len(sent))
-        agent.endpoint.broadcast(sent[-1])
-        return bool(scheduler.bodies)
+        speaker.endpoint.broadcast(sent[-1])
+        return bool(listener.bodies)
 
-    eventually(heard, "the scheduler hears the agent again")
+    eventually(heard, f"the {side} exchange exists again, and its listener hears")
 
 
 def test_a_second_agent_for_a_host_waits_for_the_first(post: Post, caplog: pytest.LogCaptureFixture) -> None:
