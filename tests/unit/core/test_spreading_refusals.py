@@ -106,6 +106,16 @@ def test_a_request_that_claims_nothing_holds_no_room_while_it_looks() -> None:
     assert not of_kind(ef.AskGroup, effects)
 
 
+def test_a_server_that_nova_has_deleted_does_not_count_after_a_look() -> None:
+    # given two racks with a server each, as their agents say, and a full one without; another request looks
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
+    # when Nova has deleted one of the servers, of which its agent, that is silent, has not heard
+    gone = ev.GroupAnswered(ask.ask_id, {}, gone=frozenset({"server-11"}), cause=ask.cause)
+    # then its rack has none, and takes the other one
+    assert only_claim(driver.give(gone)).node == "node-1"
+
+
 def test_a_claim_in_flight_counts_also_after_a_look() -> None:
     # given a full rack with a server that only Placement knows, a rack with a server of the label, and one with none
     # and room for one more only
