@@ -60,6 +60,7 @@ decide as before.
 A request that finds no host because of spreading before anything is written reads the same, once, and decides again:
 the table has no labels of servers without an agent, or that nova-scheduler has placed, so their domains look emptier
 than they are.  It uses what was found; all other servers, such as claims in flight, count where the table has them.
+One that its agent shows as built, and that Nova has deleted, does not count.
 These looks are rare for each label, and all in all, because each reads every such server of a label.
 """
 
@@ -174,8 +175,8 @@ class SpreadCheck:
         return self._looks.take(group.uuid, now) and self._all_looks.take(now)
 
     def learn(self, state: RequestState, event: GroupAnswered) -> None:
-        """Note where the servers are that were found, for the next decision."""
-        check, found = state.check, event.standing.keys()
+        """Note where the servers are that were found, or that Nova has deleted, for the next decision."""
+        check, found = state.check, event.standing.keys() | event.gone
         self._found(state, event, self._own(state))
         check.placed = {uuid: nodes for uuid, nodes in check.placed.items() if uuid in found}
         check.vacated = frozenset((uuid, node) for uuid, node in check.vacated if uuid in found)
