@@ -415,6 +415,25 @@ def test_an_earlier_claim_of_the_server_is_no_evidence_of_a_later_one():
     assert not table.is_outstanding("c1")
 
 
+def test_an_earlier_claim_that_the_agent_reports_late_is_no_evidence_of_a_later_one():
+    # given a server whose earlier claim the agent has accepted and ended, which no message has told yet
+    table = table_with_one()
+    table.assume(NODE, "c1", "server-1", small(), SMALL)
+    # when a later one was accepted as well, and is written
+    table.accepted("c1", epoch=5, reflected_sequence=4)
+    table.confirm("c1")
+    # then it counts while the messages of the earlier one arrive
+    table.apply(
+        NODE, {"cn.vcpus_used": 1}, {"server-1": Consumer(small(), True)}, {"c0": "server-1"}, epoch=5, sequence=2
+    )
+    table.apply(NODE, {"cn.vcpus_used": 0}, {"server-1": None}, {"c0": None}, epoch=5, sequence=3)
+    assert room(table, "DISK_GB") == 99
+    # until the agent has reported what it accepted
+    table.load(NODE, node_leaves(), {"server-1": Consumer(small(), True)}, {"c1": "server-1"}, epoch=5, sequence=4)
+    assert room(table, "DISK_GB") == 99
+    assert not table.is_outstanding("c1")
+
+
 def test_a_claim_that_the_agent_has_ended_is_over():
     table = table_with_one()
     table.assume(NODE, "c1", "server-1", small(), SMALL)
