@@ -121,7 +121,7 @@ class Overlay:
     def settle(self, row: Row) -> None:
         """Count, after a change of the base, exactly the parts that the base does not show."""
         for claim in list(row.claims.values()):
-            sure = claim.ended or claim.claim_id in row.pending or claim.reached(*row.version)
+            sure = _is_reported(row, claim)
             stored = row.consumers.get(claim.consumer)
             held = sure or has_allocations(stored, row.node, _own_part(row, claim.allocations))
             counted = sure or (stored is not None and stored.member)
@@ -159,13 +159,24 @@ class Overlay:
 
 
 def _is_over(row: Row, claim: OwnClaim) -> bool:
-    """Whether no later message can lose the claim, because an agent shows it or the databases have shown it.
-
-    What an agent had shown before does not count: it is of an earlier claim for the server, which may have ended."""
+    """Whether no later message can lose the claim, because an agent shows it or the databases have shown it."""
     if row.epoch:
-        return claim.shown and claim.before != (row.version, row.consumers.get(claim.consumer))
+        return claim.shown and not _may_be_earlier(row, claim)
     was_read, claim.read = claim.read, claim.read or claim.shown
     return was_read and not claim.shown
+
+
+def _may_be_earlier(row: Row, claim: OwnClaim) -> bool:
+    """Whether what an agent shows may be of an earlier claim for the server, which may have ended: it is from before
+    the report that shows this one, or, where no verdict has named that, it had been shown before."""
+    if claim.reflected_sequence > 0 and claim.epoch == row.epoch:
+        return not _is_reported(row, claim)
+    return claim.before == (row.version, row.consumers.get(claim.consumer))
+
+
+def _is_reported(row: Row, claim: OwnClaim) -> bool:
+    """Whether the agent has reported this claim, or its end."""
+    return claim.ended or claim.claim_id in row.pending or claim.reached(*row.version)
 
 
 def _own_part(row: Row, allocations: Allocations) -> Allocations:
