@@ -22,7 +22,7 @@ ASSUMED    accepted                         ASSUMED    remember the sequence tha
 ASSUMED    confirm                          CONFIRMED  Placement has it: only evidence ends it now
 any        the base shows a part            same       do not count that part any more
 CONFIRMED  an agent's base shows both, and  (gone)     ended: reflected
-           not only as before the claim
+           not only an earlier claim
 CONFIRMED  the databases show both          READ       an agent that starts may still send an older snapshot
 READ       the databases show it no longer  (gone)     ended: the consumer has gone
 READ       a while has passed               (gone)     ended by forget (``core/claims.py``)
