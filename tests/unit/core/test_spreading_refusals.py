@@ -11,7 +11,7 @@ from dataclasses import replace
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
-from shared_scheduler.core.spread_check import LOOK_INTERVAL_S, LOOKS_BURST
+from shared_scheduler.core.spread_check import LOOK_INTERVAL_S, LOOKS_BURST, LOOKS_PER_S
 from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.spread_request import label_uuid
 from shared_scheduler.model.aggregates import AggregateFacts
@@ -160,18 +160,39 @@ def test_requests_of_one_label_look_once_in_a_while() -> None:
     assert of_kind(ef.AskGroup, driver.ask(request("server-5", request_id="later", hints=HINTS)))
 
 
-def test_requests_of_many_labels_do_not_all_look() -> None:
-    # given many labels that can get no server more
+def racks_of_many_labels(labels: list[str]) -> SchedulerDriver:
+    """Racks of which none can get a server more of any of these labels."""
     driver = racks_of_which_one_is_full("node-1", "node-3")
-    labels = [f"label-{number}" for number in range(LOOKS_BURST + 1)]
     one = {"node-1": {"VCPU": 1}}
     there = {f"server-{label}": Consumer(one, True, label_uuid("project", label)) for label in labels}
     driver.hear(snapshot("node-1", 3, vcpus=100, consumers=there), snapshot("node-3", 3, vcpus=0))
-    # when a request for each comes at once
-    hints = [HINTS | {"shared_scheduler:label": (label,)} for label in labels]
-    asking = [driver.ask(request(f"{n}x", request_id=f"r{n}", hints=each)) for n, each in enumerate(hints)]
-    # then only some look
-    assert len([ask for effects in asking for ask in of_kind(ef.AskGroup, effects)]) == LOOKS_BURST
+    return driver
+
+
+def looks_for(driver: SchedulerDriver, label: str, request_id: str) -> bool:
+    """Whether a request for one more server of a label looks before it is refused."""
+    hints = HINTS | {"shared_scheduler:label": (label,)}
+    asked = request(f"{request_id}x", request_id=request_id, hints=hints)
+    return bool(of_kind(ef.AskGroup, driver.ask(asked)))
+
+
+LABELS = [f"label-{number}" for number in range(LOOKS_BURST + 1)]
+
+
+def test_requests_of_many_labels_do_not_all_look() -> None:
+    # given many labels that can get no server more
+    driver = racks_of_many_labels(LABELS)
+    # when a request for each comes at once, then only some look
+    assert sum(looks_for(driver, label, f"r-{label}") for label in LABELS) == LOOKS_BURST
+
+
+def test_a_label_that_has_not_looked_for_the_sake_of_others_looks_as_soon_as_it_may() -> None:
+    # given a label whose request did not look, because others did
+    driver = racks_of_many_labels(LABELS)
+    assert not [looks_for(driver, label, f"r-{label}") for label in LABELS][-1]
+    # when there is time for one more look, then its next request looks
+    driver.wait(1 / LOOKS_PER_S)
+    assert looks_for(driver, LABELS[-1], "again")
 
 
 def test_a_look_without_an_answer_does_not_keep_a_request_until_its_deadline() -> None:
