@@ -172,7 +172,8 @@ class SpreadCheck:
         request, group = state.request, state.request.group
         if group is None or request.dry_run or state.check.looked_up or not self.is_needed(state):
             return False
-        return self._looks.take(group.uuid, now) and self._all_looks.take(now)
+        is_time = self._all_looks.wait_s(now) == 0.0  # first: the interval of its label begins with a look only
+        return is_time and self._looks.take(group.uuid, now) and self._all_looks.take(now)
 
     def learn(self, state: RequestState, event: GroupAnswered) -> None:
         """Note where the servers are that were found, or that Nova has deleted, for the next decision."""
