@@ -12,9 +12,7 @@ a host is decided again, they are searched again, and also when the check of spr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from shared_scheduler.core.effects import AskCandidates, Choice
+from shared_scheduler.core.effects import AskCandidates
 from shared_scheduler.core.events import CandidatesAnswered
 from shared_scheduler.core.planner import Planner, Selected
 from shared_scheduler.core.request_state import AlternatesSearch, RequestState
@@ -43,7 +41,8 @@ class Alternates:
         return state.alternates is None or not state.alternates.waiting
 
     def search_again(self, state: RequestState) -> None:
-        """Search once more for the same hosts, later.  Placement is not asked again about those that pass still."""
+        """Search once more for the same hosts, later.  Placement is not asked again about those that pass still, also
+        if it has not answered yet."""
         if state.alternates is not None:
             state.alternates.chosen = frozenset()
 
@@ -64,7 +63,7 @@ class Alternates:
         before, state.alternates = state.alternates, None
         if not state.request.num_alternates:
             return
-        kept = {} if before is None or before.chosen else before.by_node()
+        kept = before if before is not None and not before.chosen else AlternatesSearch(frozenset())
         state.alternates = search = AlternatesSearch(state.chosen())
         for cell in sorted({s.choice.cell for s in state.instances if s.choice is not None}):
             root_only = state.request.root_only or not state.request.forms
@@ -78,19 +77,24 @@ class Alternates:
             self._timers.set(("alternates", str(state.key)), at_s)
 
     def _ask(
-        self, step: Step, state: RequestState, search: AlternatesSearch, cell: str, kept: Mapping[str, Choice]
+        self, step: Step, state: RequestState, search: AlternatesSearch, cell: str, kept: AlternatesSearch
     ) -> None:
-        request = state.request
+        found, waiting = kept.by_node(), {node: ask_id for ask_id, node in kept.waiting.items()}
         for node in self._planner.alternate_nodes(state, cell):
             search.asked.append(node)
-            if node in kept:
-                search.add(kept[node])
+            if node in found:
+                search.add(found[node])
                 continue
-            self._count += 1
-            ask_id = f"alternate.{state.key}.{self._count}"
+            ask_id = waiting.get(node) or self._ask_one(step, state, node)
             search.waiting[ask_id] = node
-            sharing = self._planner.sharing_with(node)
-            step.emit(AskCandidates(ask_id, node, request.queries, request.request_id, sharing))
+
+    def _ask_one(self, step: Step, state: RequestState, node: str) -> str:
+        """Ask for the candidates of one host; returns the id of the question."""
+        self._count += 1
+        ask_id, request = f"alternate.{state.key}.{self._count}", state.request
+        sharing = self._planner.sharing_with(node)
+        step.emit(AskCandidates(ask_id, node, request.queries, request.request_id, sharing))
+        return ask_id
 
     def on_candidates(self, state: RequestState, event: CandidatesAnswered) -> None:
         """Handle the candidates of one alternate."""
