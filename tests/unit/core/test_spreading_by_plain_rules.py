@@ -2,12 +2,13 @@
 """Whatever servers of a label hold, and whatever the agents show of it, a request for one more ends as plain rules say.
 
 The rules: a server counts in each rack where it holds something; it is in one for certain if it holds nothing in
-others, or if the agents show it on exactly one of the nodes that it holds."""
+others, or if the agents show it on exactly one of the nodes that it holds.  One that Nova has deleted does not count,
+also while its agent shows it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,12 +28,14 @@ RACKS = frozenset(NODES.values())
 
 @dataclass(frozen=True)
 class Server:
-    """``holds``: its nodes in Placement; ``shown``: those of them whose agents show it, as a claim if ``pending``."""
+    """``holds``: its nodes in Placement; ``shown``: those of them whose agents show it, as a claim if ``pending``;
+    ``deleted``: Nova has it no more."""
 
     uuid: str
     holds: frozenset[str]
     shown: frozenset[str]
     pending: bool
+    deleted: bool = False
 
     @property
     def is_built(self) -> bool:
@@ -40,10 +43,12 @@ class Server:
         return len(self.shown) == 1 and not self.pending
 
     def racks(self) -> frozenset[str]:
+        if self.deleted:
+            return frozenset()
         return frozenset(NODES[node] for node in (self.shown if self.is_built else self.holds))
 
     def sure_racks(self) -> frozenset[str]:
-        if len(self.shown) == 1:
+        if len(self.shown) == 1 and not self.deleted:
             return frozenset(NODES[node] for node in self.shown)
         return self.racks() if len(self.racks()) == 1 else frozenset()
 
@@ -54,7 +59,8 @@ def servers(draw: st.DrawFn) -> list[Server]:
     for number in range(draw(st.integers(0, 4))):
         holds = draw(st.frozensets(st.sampled_from([*NODES]), min_size=1, max_size=3))
         shown = draw(st.frozensets(st.sampled_from(sorted(holds))))
-        found.append(Server(f"server-{number}", holds, shown, draw(st.booleans())))
+        server = Server(f"server-{number}", holds, shown, draw(st.booleans()))
+        found.append(replace(server, deleted=server.is_built and draw(st.booleans())))
     return found
 
 
@@ -81,8 +87,9 @@ def after(driver: SchedulerDriver, there: list[Server], effect: ef.Effect) -> li
         case ef.Send() if claims := claims_in([effect]):
             return driver.written(only(ef.WriteAllocation, driver.accept(claims[0])))
         case ef.AskGroup(ask_id=ask_id, known=known):
-            standing = {one.uuid: one.holds for one in there if one.uuid not in known}
-            return driver.give(ev.GroupAnswered(ask_id, standing, cause=effect.cause))
+            standing = {one.uuid: one.holds for one in there if one.uuid not in known and not one.deleted}
+            gone = frozenset(one.uuid for one in there if one.deleted) & known
+            return driver.give(ev.GroupAnswered(ask_id, standing, gone=gone, cause=effect.cause))
         case ef.AskFitting(ask_id=ask_id):
             return driver.give(ev.FittingAnswered(ask_id, frozenset(), cause=effect.cause))
         case ef.DeleteAllocation():
