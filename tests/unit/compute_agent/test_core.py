@@ -325,6 +325,31 @@ class TestTakeOver:
         ended = [one for one in effects if isinstance(one, Notice) and one.code == NoticeCode.ENDED]
         assert [one.detail["how"] for one in ended] == ["vanished"]
 
+    def test_a_claim_whose_server_nova_compute_counts_is_not_read_from_placement(self) -> None:
+        node = Node()
+        node.start()
+        node.send(claim("c1", "vm-1"))
+        node.allocations["vm-1"] = {NODE: {"VCPU": 1}}
+        node.pass_s(1)
+        node.tell(report({"vm-1": Member()}, complete=False, vcpus_used=1))
+
+        effects = node.pass_s(2 * SETTINGS.claim_check_after_s)
+
+        assert not [one for one in effects if isinstance(one, ReadAllocations)]
+
+    def test_a_pending_claim_is_read_from_placement_again_after_a_read_that_failed(self) -> None:
+        node = Node()
+        node.start()
+        node.send(claim("c1", "vm-1"))
+        node.allocations["vm-1"] = {NODE: {"VCPU": 1}}
+        node.reachable = False
+        node.pass_s(SETTINGS.claim_check_after_s + 0.1)
+        node.reachable = True
+
+        effects = node.pass_s(SETTINGS.retry_most_s)
+
+        assert [one for one in effects if isinstance(one, ReadAllocations)]
+
     def test_a_claim_that_nova_compute_refuses_is_freed_and_published(self) -> None:
         node = Node()
         node.start()
