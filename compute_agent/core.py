@@ -184,7 +184,7 @@ class AgentCore:
             return None
         wanted = [self.publisher.next_deadline_s(now), self.tree.due_s(), self._ends_of_builds.next_due_s()]
         if self.ledger.mirror.tree_known:  # otherwise there are no providers whose allocations could be read
-            wanted.append(self.allocations.due_s())
+            wanted += [self.allocations.due_s(), self._next_check_s(now)]
         if self._connected and not self.publisher.open:
             wanted.append(self._open_at_s)
         return min((at for at in wanted if at is not None), default=None)
@@ -300,9 +300,8 @@ class AgentCore:
                 self._handle_failed_read(event, now)
 
     def _begin_due_reads(self, now: float) -> None:
-        oldest_s = min((held.accepted_at_s for held in self.ledger.pending.values()), default=None)
-        if oldest_s is not None and not self.allocations.reading:
-            self.allocations.ask(self._check_at_s(oldest_s), self._cause)
+        if self._is_check_due(now):
+            self.allocations.ask(now, self._cause)
         if self.tree.begin(now):
             self._effects.append(ReadTree(self.node, cause=self.tree.cause))
         mirror = self.ledger.mirror
@@ -310,11 +309,24 @@ class AgentCore:
             providers = tuple(sorted(mirror.providers))
             self._effects.append(ReadAllocations(self.node, providers, cause=self.allocations.cause))
 
-    def _check_at_s(self, oldest_s: float) -> float:
-        """The next multiple of ``claim_check_after_s`` in the life of the oldest pending claim."""
+    def _check_at_s(self) -> float | None:
+        """The next multiple of ``claim_check_after_s`` in the life of the oldest pending claim.  It is not in the plan
+        of the reads: nova-compute counts most servers before, and their claims need no read then."""
+        oldest_s = min((held.accepted_at_s for held in self.ledger.pending.values()), default=None)
+        if oldest_s is None or self.allocations.reading:
+            return None
         every_s = self._settings.claim_check_after_s
         passed = int((max(self._last_read_s, oldest_s) - oldest_s) / every_s)
         return oldest_s + (passed + 1) * every_s
+
+    def _is_check_due(self, now: float) -> bool:
+        at_s = self._check_at_s()
+        return at_s is not None and at_s <= now
+
+    def _next_check_s(self, now: float) -> float | None:
+        """None also for a check that is due: it is in the plan of the reads, perhaps after a failed read."""
+        at_s = self._check_at_s()
+        return at_s if at_s is not None and at_s > now else None
 
     def _handle_tree(self, event: ev.TreeRead, now: float) -> None:
         self._last_tree_read_s = event.started_at_s
