@@ -14,7 +14,7 @@ from tools.laboratory.bench.claim_counters import in_a_hundred
 from tools.laboratory.bench.command import contestants
 from tools.laboratory.bench.contest import SHARED, STOCK, in_turn
 from tools.laboratory.bench.meters import Used
-from tools.laboratory.bench.report import introduction
+from tools.laboratory.bench.report import introduction, without_background
 from tools.laboratory.bench.results import (
     Measurement,
     Messages,
@@ -61,8 +61,9 @@ def used(scheduler_s: float) -> Used:
 
 def measurement(per_second: float = 1.0, scheduler_s: float = 1.0) -> Measurement:
     one = measured(
-        tally([0.1, 0.3, 0.2, 0.9], ["a", "a", "b", "a"]), used(scheduler_s), 8, (0.1, 0.2), {"answered": 4}, MESSAGES
-    )
+        tally([0.1, 0.3, 0.2, 0.9], ["a", "a", "b", "a"]), used(scheduler_s), 8, (0.1, 0.2), {"answered": 4}, MESSAGES,
+        {"scheduler": 0.02},
+    )  # fmt: skip
     return dataclasses.replace(one, per_second=per_second)
 
 
@@ -78,6 +79,8 @@ def test_a_measurement_is_reported_per_request() -> None:
     one = measurement()
     assert (one.answered, one.min_ms, one.median_ms, one.p95_ms) == (4, 100, 300, 900)
     assert one.cpu_s_each == {"scheduler": 0.25, "placement": 0.125}
+    assert one.background_s_each == {"scheduler": 0.01}
+    assert without_background(one) == 365.0
     assert one.calls_each == {"candidates": 0.25, "other": 0.25, "writes": 0.5, "conflicts": 0.25}
     assert one.write_ms == 21.0
     assert one.statements_each == {"scheduler": {"select_commands": 3.0}}
@@ -92,7 +95,7 @@ def test_the_introduction_tells_how_fast_the_interpreter_is() -> None:
 
 
 def test_a_measurement_without_answers_is_reported() -> None:
-    one = measured(tally([], []) | {"failures": 4, "errors": ["Timeout"]}, used(0.1), 8, (0.0, 0.0), {}, Messages())
+    one = measured(tally([], []) | {"failures": 4, "errors": ["Timeout"]}, used(0.1), 8, (0.0, 0.0), {}, Messages(), {})
     assert (one.answered, one.per_second, one.median_ms, one.distinct_hosts) == (0, 0, 0, 0)
 
 
@@ -268,6 +271,6 @@ def test_results_without_messages_have_no_table_of_them() -> None:
 
 
 def test_the_wait_until_all_builds_have_ended_costs_no_cpu_time() -> None:
-    found = used(3.0).without_idle({"scheduler": 0.5, "agents": 1.0}, 4.0)
+    found = used(3.0).without_idle({"scheduler": 0.5, "agents": 1.0}, {}, 4.0)
 
     assert found.cpu_s == {"scheduler": 1.0, "placement": 0.5}

@@ -10,10 +10,11 @@ from compute_agent import ends_of_builds
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.events import ChannelChanged, MessagesArrived
 from shared_scheduler.protocol.messages import BuildResult, Claim, Increment, Message, Release, Snapshot, Usage, Verdict
+from shared_scheduler.sim.placement import SimPlacement
 from tools.laboratory.fleet.builds import Builds
-from tools.laboratory.fleet.hosts import Host
+from tools.laboratory.fleet.hosts import Host, inventories
 from tools.laboratory.fleet.node import Outgoing, SimulatedNode
-from tools.laboratory.fleet.process import own_placement
+from tools.laboratory.fleet.reads import AtOnce
 
 HOST = Host(1)  # 256 GB
 SCHEDULER = "ssched.scheduler.one"
@@ -32,9 +33,10 @@ class World:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        placement = own_placement([HOST])
-        builds = Builds(TAKES_OVER_AFTER_S, placement)
-        self.node = SimulatedNode(HOST, 1, AgentSettings(), 0.0, placement, self.counts, builds, SPAWN_S)
+        self.placement = SimPlacement()
+        self.placement.add_provider(HOST.node, HOST.name, inventories(HOST))
+        builds = Builds(TAKES_OVER_AFTER_S)
+        self.node = SimulatedNode(HOST, 1, AgentSettings(), 0.0, AtOnce(self.placement), self.counts, builds, SPAWN_S)
         self.said: list[Message] = []
         self.cast_to: list[str] = []
         self.keep(self.node.appear(0.0))
@@ -46,6 +48,11 @@ class World:
             self.cast_to.append(one.address)
 
     def tell(self, message: Message, now: float) -> None:
+        """A message of the scheduler, which has written the allocations of its claim, or deleted them."""
+        if isinstance(message, Claim):
+            self.placement.end_write(self.placement.begin_write(message.consumer, message.allocations))
+        elif isinstance(message, Release):
+            self.placement.delete(message.consumer)
         self.keep(self.node.step(MessagesArrived((message,), now), now))
 
     def leaves(self) -> dict[str, object]:

@@ -37,7 +37,10 @@ JOIN_TIMEOUT_S = 180.0
 ENDS_AGAIN_AFTER_S = 3.0
 """When the simulated agents repeat the end of a build, so that a measurement has all messages that its servers cost."""
 ENDS_TIMEOUT_S = 120.0
-AGENT_COUNTS = ("claims", "accepted", "refused", "released", "built", "reads", "broadcast", "cast", "dropped")
+AGENT_COUNTS = (
+    "claims", "accepted", "refused", "released", "built", "reads", "failed_reads", "broadcast", "cast", "dropped",
+    "overcommitted",
+)  # fmt: skip
 """The counters of all agents together that are stored for each round."""
 
 
@@ -83,7 +86,7 @@ class Plan:
     """The minimum duration of each measurement ..."""
     least: int = 16
     """... and its minimum number of requests."""
-    idle_s: float = 5.0
+    idle_s: float = 10.0
     agent_processes: int = 1
     profile: str = ""
     """Directory for sampled stacks of the scheduler; empty for exact figures, because sampling costs CPU time."""
@@ -161,13 +164,15 @@ class Life:
             self.world.stop(["client", "scheduler", *(one.name for one in self.agents)])
 
     def _let_agents_join(self) -> None:
+        """Wait until they have joined and know Placement; later they read like those that have run for long."""
         ask_all(self.agents, "go")
+        wanted = sum(len(one.hosts) for one in self.agents)
 
-        def joined() -> bool:
-            connected = sum(found["connected"] for found in ask_all(self.agents, "glance"))
-            return bool(connected == sum(len(one.hosts) for one in self.agents))
+        def are_there() -> bool:
+            found = sum((Counter(said) for said in ask_all(self.agents, "glance")), Counter[str]())
+            return found["connected"] == wanted and found["first_reads"] == 2 * wanted
 
-        wait_for("agents to join", joined, JOIN_TIMEOUT_S)
+        wait_for("agents to join", are_there, JOIN_TIMEOUT_S)
 
     def _start_scheduler(self) -> None:
         began = time.monotonic()
@@ -236,6 +241,7 @@ class Life:
         used = meters.since(before)
         self.round.idle_messages = self._messages(counted)
         self.round.idle_cpu_share = {name: round(value / used.wall_s, 4) for name, value in used.cpu_s.items()}
+        self.round.idle_calls = {name: round(value / used.wall_s, 2) for name, value in used.calls().items()}
 
     def _one(self, meters: Meters, callers: int) -> Measurement:
         load, counted, before = os.getloadavg()[0], self._counted(), meters.read()
@@ -244,12 +250,12 @@ class Life:
         used = self._used(meters, before)
         self._remember(tally)
         became, loads = claims(self._counted().since(counted).counters), (load, os.getloadavg()[0])
-        return measured(tally, used, callers, loads, became, self._messages(counted))
+        return measured(tally, used, callers, loads, became, self._messages(counted), self.round.idle_cpu_share)
 
     def _used(self, meters: Meters, before: Reading) -> Used:
         """What was used until all builds have ended, without what the processes use in any case meanwhile."""
         waited_s = self._let_builds_end()
-        return meters.since(before).without_idle(self.round.idle_cpu_share, waited_s)
+        return meters.since(before).without_idle(self.round.idle_cpu_share, self.round.idle_calls, waited_s)
 
     def _let_builds_end(self) -> float:
         """Wait until the agents have sent all ends of builds; returns the time that it took."""

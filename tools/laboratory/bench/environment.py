@@ -131,7 +131,8 @@ class World:
                 for number, part in enumerate(shares(1, count, min(processes, count)), 1)]  # fmt: skip
         for one in made:
             orders = Orders(self.layout.transport_url(1), one.hosts.start, one.hosts.stop - 1, str(one.socket),
-                            builds_after_s=builds_after_s, ends_again_after_s=ends_again_after_s,
+                            nova_conf=str(self.nova_conf), spread_polls=True, builds_after_s=builds_after_s,
+                            ends_again_after_s=ends_again_after_s,
                             master=MASTER_LINE if host_keys else "")  # fmt: skip
             one.runs("fleet.process", json.dumps(asdict(orders)))
         return made

@@ -9,7 +9,7 @@ from typing import Any
 
 from tools.laboratory.cloud.layout import Layout, cell_database
 from tools.laboratory.cloud.probes import database
-from tools.laboratory.fleet.hosts import NAMESPACE, TRAITS, Host, compute_node, hosts, inventories
+from tools.laboratory.fleet.hosts import FIRST_GENERATION, NAMESPACE, TRAITS, Host, compute_node, hosts, inventories
 
 SERVICE_VERSION = 74
 """With nova-computes older than 73, nova-scheduler would not require the trait OWNER_NOVA."""
@@ -61,7 +61,7 @@ def _settle_placement(cursor: Any, fleet: Sequence[Host]) -> None:
     # Placement cannot list a provider without a time, and every read of the list would fail
     insert(cursor, "placement.resource_providers", (
         {
-            **_times(), "id": host.number, "uuid": host.node, "name": host.name, "generation": 1,
+            **_times(), "id": host.number, "uuid": host.node, "name": host.name, "generation": FIRST_GENERATION,
             "root_provider_id": host.number,
         }
         for host in fleet
@@ -103,6 +103,7 @@ def vacate(layout: Layout) -> None:
     with database(layout) as connection, connection.cursor() as cursor:
         cursor.execute("DELETE FROM placement.allocations")
         cursor.execute("DELETE FROM placement.consumers")
+        cursor.execute("UPDATE placement.resource_providers SET generation = %s", (FIRST_GENERATION,))
 
 
 class Heartbeat:

@@ -14,6 +14,7 @@ from tools.laboratory.bench.environment import PLACEMENT_USER, SCHEDULER_USER, W
 from tools.laboratory.cloud import access_log
 from tools.laboratory.cloud.access_log import Request
 from tools.laboratory.cloud.probes import database
+from tools.laboratory.fleet.orders import USER_AGENT
 from tools.laboratory.processes.usage import cpu_seconds
 
 LOG_SETTLE_S = 0.3
@@ -42,24 +43,30 @@ class Used:
     statements: dict[str, dict[str, float]]
     """By sender, scheduler or placement: selects, updates (all writes), others, rows, busy seconds."""
     requests: list[Request] = field(default_factory=list)
+    calls_in_any_case: dict[str, float] = field(default_factory=dict)
+    """How many of the requests by kind do not count."""
 
-    def without_idle(self, cores: Mapping[str, float], seconds: float) -> "Used":
-        """The same without the CPU time that the processes use in any case, in some seconds without requests."""
+    def without_idle(self, cores: Mapping[str, float], calls: Mapping[str, float], seconds: float) -> "Used":
+        """The same without the CPU time that the processes use in any case, and without their calls, in some seconds
+        without requests. `calls`: a second, by kind."""
         cpu = {name: max(0.0, used - seconds * cores.get(name, 0.0)) for name, used in self.cpu_s.items()}
-        return replace(self, cpu_s=cpu)
+        return replace(self, cpu_s=cpu, calls_in_any_case={kind: seconds * rate for kind, rate in calls.items()})
 
     def calls(self) -> dict[str, int]:
         """Number of HTTP calls to Placement by kind; `conflicts` are among the writes."""
         kinds = Counter(kind_of(request) for request in self.requests)
         kinds["conflicts"] = sum(request.status == 409 for request in self.requests)
-        return dict(kinds)
+        return {kind: max(0, count - round(self.calls_in_any_case.get(kind, 0.0))) for kind, count in kinds.items()}
 
     def durations_ms(self, kind: str) -> list[float]:
         return sorted(r.duration_us / 1000 for r in self.requests if kind_of(r) == kind)
 
 
 def kind_of(request: Request) -> str:
-    """`candidates`, `writes` of allocations, or `other`."""
+    """`agents_reads` are those of the agents; all others are the scheduler's: `candidates`, `writes` of allocations, or
+    `other`."""
+    if request.agent.startswith(USER_AGENT):
+        return "agents_reads"
     if request.path == "/allocation_candidates":
         return "candidates"
     return "writes" if request.writes_allocations() else "other"

@@ -22,10 +22,17 @@ ALONE = "write alone"
 SYSTEM = ("scheduler", "placement", "mariadb", "rabbitmq", "agents")
 """The processes of a request's total cost: all except the caller."""
 
+IDLE = ("scheduler", "agents", "rabbitmq", "placement", "mariadb")
+
 
 def cpu(*names: str) -> Figure:
     """CPU milliseconds for each request, summed over these processes."""
     return lambda one: 1000 * sum(one.cpu_s_each.get(name, 0.0) for name in names)
+
+
+def without_background(one: Measurement) -> float:
+    """CPU milliseconds of all processes for each request, without what they would have used anyway."""
+    return 1000 * sum(one.cpu_s_each.get(name, 0.0) - one.background_s_each.get(name, 0.0) for name in SYSTEM)
 
 
 def calls(kind: str) -> Figure:
@@ -65,10 +72,12 @@ ROWS = (
     Row("... RabbitMQ", cpu("rabbitmq")),
     Row("... agents", cpu("agents"), compared=False),
     Row("... all of these", cpu(*SYSTEM)),
+    Row("... all without background", without_background),
     Row("... (the caller)", cpu("client")),
     Row("calls to Placement: candidates", calls("candidates"), compared=False),
     Row("... writes of allocations", calls("writes"), compared=False),
     Row("... other", calls("other"), compared=False),
+    Row("... agents' reads", calls("agents_reads"), compared=False),
     Row("... answered 409", calls("conflicts"), compared=False),
     Row("Placement's time for a write, ms", lambda one: one.write_ms),
     Row("scheduler's statements: reads", statements("scheduler", "select_commands"), compared=False),
@@ -92,7 +101,7 @@ ROWS = (
 )
 
 
-MAIN: tuple[Figure, ...] = (per_second, lambda one: one.median_ms, cpu("scheduler"), cpu(*SYSTEM))
+MAIN: tuple[Figure, ...] = (per_second, lambda one: one.median_ms, cpu("scheduler"), cpu(*SYSTEM), without_background)
 RATIOS: tuple[Figure, ...] = (per_second, cpu("scheduler"), cpu(*SYSTEM))
 
 
@@ -148,8 +157,8 @@ def people(callers: int) -> str:
 
 def summary(results: Results) -> Table:
     """One line for each size, contestant and number of callers, with the main figures."""
-    head = ["", "requests a second", "median ms", "CPU ms: scheduler", "all", "rate / stock", "CPU / stock: scheduler",
-            "all"]  # fmt: skip
+    head = ["", "requests a second", "median ms", "CPU ms: scheduler", "all", "without background", "rate / stock",
+            "CPU / stock: scheduler", "all"]  # fmt: skip
     rows = []
     keys = dict.fromkeys((o.hosts, m.callers, o.contestant) for o in results.rounds for m in o.measurements)
     for hosts, callers, name in sorted(keys, key=lambda key: key[:2]):
@@ -163,12 +172,14 @@ def summary(results: Results) -> Table:
 def lives(results: Results, hosts: int) -> Table:
     """The figures that do not depend on the callers: start, idle cost, memory, checks."""
     head = ["contestant", "listens after, s", "knows all after, s", "idle cores: scheduler", "agents", "rabbitmq",
-            "memory MB", "requests failed", "claims refused", "allocations checked", "beyond capacity",
-            "answered, not held", "held, not answered", "hosts of each scheduler"]  # fmt: skip
+            "placement", "mariadb", "idle: agents' reads a second", "memory MB", "requests failed", "claims refused",
+            "allocations checked", "beyond capacity", "answered, not held", "held, not answered",
+            "hosts of each scheduler"]  # fmt: skip
     rows = []
     for one in results.rounds:
         if one.hosts == hosts:
-            idle = [f"{one.idle_cpu_share.get(name, 0.0):.3f}" for name in ("scheduler", "agents", "rabbitmq")]
+            idle = [f"{one.idle_cpu_share.get(name, 0.0):.3f}" for name in IDLE]
+            idle.append(number(one.idle_calls.get("agents_reads", 0.0)))
             found = one.check
             rows.append([
                 f"{one.contestant} #{one.repeat}", f"{one.ready_s:.1f}", f"{one.warm_s:.1f}", *idle,

@@ -2,7 +2,7 @@
 """The figures of one measurement, and their spread over repeats."""
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ class Measurement:
     cpu_s_each: dict[str, float]
     """By process."""
     calls_each: dict[str, float]
-    """HTTP calls to Placement: candidates, writes, other; conflicts are 409 answers to any of them."""
+    """HTTP calls to Placement: candidates, writes, other, agents_reads; conflicts are 409 answers to any of them."""
     write_ms: float
     """The median time that Placement took for a write of allocations."""
     statements_each: dict[str, dict[str, float]]
@@ -53,6 +53,8 @@ class Measurement:
     """What became of the claims of all schedulers (`claims.COUNTERS`); empty for nova-scheduler."""
     messages: Messages = field(default_factory=Messages)
     """Until the builds had ended."""
+    background_s_each: dict[str, float] = field(default_factory=dict)
+    """What is in `cpu_s_each` and would have been used without requests; empty in older results."""
 
 
 @dataclass
@@ -93,6 +95,8 @@ class Round:
     """From then until it had all data."""
     idle_cpu_share: dict[str, float] = field(default_factory=dict)
     """Cores that each process used without requests."""
+    idle_calls: dict[str, float] = field(default_factory=dict)
+    """HTTP calls to Placement a second without requests, by kind."""
     idle_messages: Messages = field(default_factory=Messages)
     """In the seconds without requests."""
     schedulers: int = 1
@@ -131,8 +135,9 @@ def measured(
     loads: tuple[float, float],
     claims: dict[str, int],
     messages: Messages,
+    idle_cores: Mapping[str, float],
 ) -> Measurement:
-    """One measurement from the client's counters and the meters."""
+    """One measurement from the client's counters and the meters. `idle_cores`: what processes use without requests."""
     latencies_ms = sorted(1000 * latency for latency in tally["latencies_s"])
     each = max(1, len(latencies_ms))
     per_host = [list(tally["hosts"].values()).count(host) for host in set(tally["hosts"].values())]
@@ -152,6 +157,7 @@ def measured(
         alternates_each=round(tally["alternates"] / each, 2),
         load_before=round(loads[0], 1), load_after=round(loads[1], 1),
         claims=claims, messages=messages,
+        background_s_each={name: round(cores * tally["wall_s"] / each, 5) for name, cores in idle_cores.items()},
     )  # fmt: skip
 
 

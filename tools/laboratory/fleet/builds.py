@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the servers of a host: nova-compute counts a server, and a while later its build has ended.
 
-Without a simulated conductor, the servers that the agent accepted are counted after a delay.  Accepted claims that were
-not released are held in the fleet's own `SimPlacement`, so that reads are answered at once and use no CPU of the
-measured Placement.
+Without a simulated conductor, the servers that the agent accepted are counted after a delay.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from dataclasses import dataclass
 
 from compute_agent import events as ev
 from shared_scheduler.protocol.messages import Claim, Message, Release, Verdict
-from shared_scheduler.sim.placement import SimPlacement
 
 PENDING_VERDICTS_MAX = 256
 """Claims that are stored until their verdict, which comes in the same step."""
@@ -30,9 +27,8 @@ class TakeOver:
 class Builds:
     """The accepted claims of one host. `after_s`: the time from an accepted claim to nova-compute's own count."""
 
-    def __init__(self, after_s: float, placement: SimPlacement) -> None:
+    def __init__(self, after_s: float) -> None:
         self._after_s = after_s
-        self._placement = placement
         self._claims: dict[str, Claim] = {}
         self._building: deque[TakeOver] = deque()
 
@@ -47,14 +43,12 @@ class Builds:
             if isinstance(message, Claim) and len(self._claims) < PENDING_VERDICTS_MAX:
                 self._claims[message.claim_id] = message
             elif isinstance(message, Release):
-                self._placement.delete(message.consumer)
                 self._building = deque(one for one in self._building if one.claim.claim_id != message.claim_id)
 
     def sent(self, message: Message, now: float) -> None:
         """Begin the build of a claim that a verdict accepts."""
         claim = self._claims.pop(message.claim_id, None) if isinstance(message, Verdict) else None
         if claim is not None and isinstance(message, Verdict) and message.accepted:
-            self._placement.end_write(self._placement.begin_write(claim.consumer, claim.allocations))
             self._building.append(TakeOver(now + self._after_s, claim))
 
     def due(self, now: float) -> list[Claim]:

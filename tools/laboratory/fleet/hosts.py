@@ -13,6 +13,8 @@ from shared_scheduler.model.resources import Inventory
 
 NAMESPACE = uuid.UUID("6f2d3c1e-9d0c-4c55-9f0b-0d3f6a1f7a11")
 PREFIX = "lab-"
+FIRST_GENERATION = 1
+"""Of a provider without servers."""
 
 TRAITS = (
     "COMPUTE_ACCELERATORS", "COMPUTE_ADDRESS_SPACE_EMULATED", "COMPUTE_ADDRESS_SPACE_PASSTHROUGH",
@@ -108,4 +110,4 @@ def inventories(host: Host) -> dict[str, Inventory]:
 
 def provider(host: Host) -> Provider:
     """Its one resource provider."""
-    return Provider(host.node, host.name, None, 1, inventories(host), frozenset(TRAITS))
+    return Provider(host.node, host.name, None, FIRST_GENERATION, inventories(host), frozenset(TRAITS))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One simulated host: the real core of compute-agent between a simulated nova-compute and a stand-in for Placement."""
+"""One simulated host: the real core of compute-agent between a simulated nova-compute and a Placement."""
 
 from __future__ import annotations
 
@@ -7,41 +7,24 @@ import random
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from compute_agent import effects as ef
 from compute_agent import events as ev
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.core import AgentCore
-from shared_scheduler.model.providers import Provider
-from shared_scheduler.protocol.messages import (
-    Allocations,
-    Claim,
-    Hello,
-    Message,
-    Release,
-    Usage,
-    Verdict,
-    agent_address,
-)
+from shared_scheduler.protocol.messages import Claim, Hello, Message, Release, Usage, Verdict, agent_address
 from shared_scheduler.sim.topology import SimFit
 from tools.laboratory.fleet.builds import Builds, Spawns
 from tools.laboratory.fleet.hosts import Host
 from tools.laboratory.fleet.orders import SPAWN_S
+from tools.laboratory.fleet.reads import Reads
 from tools.laboratory.fleet.tracker import Tracker
 
 CHATTER_BYTES = 15_000
 """The size of a report of a nova-compute that reports too often: queues fill within seconds."""
 IDLE_S = 1.0
-
-
-class PlacementReads(Protocol):
-    """What an agent reads of Placement; `SimPlacement` is one."""
-
-    def tree(self, node: str) -> tuple[Provider, ...]: ...
-
-    def consumers_of(self, node: str) -> dict[str, Allocations] | None:
-        """None if it does not answer."""
+GOLDEN_RATIO = (1 + 5**0.5) / 2
+"""The fractional parts of its multiples are spread evenly, however many there are."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +37,25 @@ class Outgoing:
 
 class SimulatedNode:
     """`counts` are of all hosts of a process: messages broadcast (without Hello) and cast; claims and their ends;
-    builds that have ended; reads of Placement. With `builds`, accepted servers are built without further orders.
+    builds that have ended; reads of Placement, their failures, and the first two successes of each host. With
+    `builds`, accepted servers are built without further orders. `spread_polls`: the first polls of Placement are due at
+    any time of their interval, as those of an agent that has run for long.
     """
 
     def __init__(
-        self, host: Host, epoch: int, settings: AgentSettings, now: float, placement: PlacementReads,
-        counts: Counter[str], builds: Builds | None = None, spawn_s: float = SPAWN_S,
+        self, host: Host, epoch: int, settings: AgentSettings, now: float, reads: Reads,
+        counts: Counter[str], builds: Builds | None = None, spawn_s: float = SPAWN_S, spread_polls: bool = False,
     ) -> None:  # fmt: skip
         self.host = host
         self.node = host.node
         self.tracker = Tracker(host)
-        self._placement = placement
+        self._reads = reads
         self._counts = counts
         self._builds = builds
         self._spawns = Spawns(spawn_s)
         self._chatted = 0
+        self._has_read: set[type[ev.Event]] = set()
+        self._first_polls_within_s = settings.placement_poll_s if spread_polls else None
         self.claimed_by: set[str] = set()
         """The schedulers that have claimed something here."""
         self._core = AgentCore(self.node, host.name, agent_address(host.name), epoch, SimFit(), settings,
@@ -80,11 +67,13 @@ class SimulatedNode:
         yield from self.step(self.tracker.audit(), now)
 
     def step(self, event: ev.Event, now: float) -> Iterator[Outgoing]:
-        """Pass an event to the core; yields its messages; its reads are answered at once."""
+        """Pass an event to the core; yields its messages; its reads may be answered at once."""
         todo = deque([event])
         while todo:
             self._arrived(todo[0])
-            for effect in self._core.step(todo.popleft(), now):
+            effects = self._core.step(todo[0], now)
+            self._note_read(todo.popleft(), now)
+            for effect in effects:
                 match effect:
                     case ef.Broadcast(message=message):
                         self._counts["broadcast"] += not isinstance(message, Hello)
@@ -92,12 +81,10 @@ class SimulatedNode:
                     case ef.Cast(address=address, message=message):
                         self._sent(message, now)
                         yield Outgoing(address, message)
-                    case ef.ReadTree():
+                    case ef.ReadTree() | ef.ReadAllocations():
                         self._counts["reads"] += 1
-                        todo.append(ev.TreeRead(self._placement.tree(self.node), now))
-                    case ef.ReadAllocations():
-                        self._counts["reads"] += 1
-                        todo.append(self._allocations(now))
+                        if answer := self._reads.begin(effect, now):
+                            todo.append(answer)
                     case _:
                         pass  # notices, and the state for the next start
 
@@ -117,11 +104,16 @@ class SimulatedNode:
         if self._builds:
             self._builds.sent(message, now)
 
-    def _allocations(self, now: float) -> ev.Event:
-        found = self._placement.consumers_of(self.node)
-        if found is None:
-            return ev.ReadFailed("allocations", "Placement does not answer")
-        return ev.AllocationsRead(found, now)
+    def _note_read(self, event: ev.Event, now: float) -> None:
+        """Count failed reads, and plan the first poll of a kind after its first answer."""
+        self._counts["failed_reads"] += isinstance(event, ev.ReadFailed)
+        if isinstance(event, ev.TreeRead | ev.AllocationsRead) and type(event) not in self._has_read:
+            self._has_read.add(type(event))
+            self._counts["first_reads"] += 1
+            plan = self._core.tree if isinstance(event, ev.TreeRead) else self._core.allocations
+            if self._first_polls_within_s is not None:  # at a place in the interval that is far from those of others
+                place = (self.host.number * GOLDEN_RATIO + len(self._has_read) / 2) % 1
+                plan.ask(now + place * self._first_polls_within_s)
 
     def tick(self, now: float) -> Iterator[Outgoing]:
         """Time has passed."""

@@ -13,15 +13,17 @@ from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S
 from shared_scheduler.transport import transport_settings as transport
 
 SPAWN_S = 1.0
+USER_AGENT = "compute-agent"
+"""The program that the agents' calls of Placement name."""
 
 
 @dataclass(frozen=True)
 class Orders:
-    """`first` to `last`: numbers of the hosts. `builds_after_s`: build accepted servers after this time, with a
-    Placement of the fleet's own; without it, `placement` is the socket of the stand-in, and builds are ordered.
+    """`first` to `last`: numbers of the hosts. `nova_conf`: the file that names the real Placement, where hosts have
+    no servers yet; without it, `placement` is the socket of the stand-in. `builds_after_s`: build accepted servers
+    after this time; without it, builds are ordered. `spread_polls`: the agents poll as those that have run for long.
     `spawn_s`: the time from nova-compute's count of a server to the end of its build. `ends_again_after_s`: when the
-    agents repeat an end.
-    `master`: the line of the master of host keys, which the agents require then.
+    agents repeat an end. `master`: the line of the master of host keys, which the agents require then.
     """
 
     url: str
@@ -30,6 +32,8 @@ class Orders:
     control: str
     hardware: str = "large"
     placement: str = ""
+    nova_conf: str = ""
+    spread_polls: bool = False
     builds_after_s: float | None = None
     spawn_s: float = SPAWN_S
     ends_again_after_s: float = AGAIN_AFTER_S

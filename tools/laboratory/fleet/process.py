@@ -2,8 +2,8 @@
 """A process of many compute-agents: `python -m tools.laboratory.fleet.process JSON`.
 
 Each has the real core, the real channel and a real queue on the broker; some hundred share one link (two connections).
-One thread drives the cores. The fields of JSON are those of `Orders`. Agents join after `go`; if the Placement is a
-stand-in in another process, builds and deletes are ordered.
+One thread drives the cores. The fields of JSON are those of `Orders`. Agents join after `go`; builds and deletes are
+ordered, unless accepted servers are built without orders.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from typing import Any
 from compute_agent import ends_of_builds
 from compute_agent import events as ev
 from compute_agent.agent_settings import AgentSettings
-from shared_scheduler.model.providers import Provider
+from compute_agent.service.placement_thread import Answer
 from shared_scheduler.protocol.host_keys import HostKeys, HostKeysMode, agent_line, parse_agent_keys
-from shared_scheduler.protocol.messages import Allocations, Hello, Message, Usage
+from shared_scheduler.protocol.messages import Hello, Message, Usage
 from shared_scheduler.protocol.signing import parse_keyring
-from shared_scheduler.sim.placement import SimPlacement
 from shared_scheduler.transport import transport_settings as transport
 from shared_scheduler.transport.bus import CHANNEL_NAME
 from shared_scheduler.transport.channel import Channel
@@ -38,10 +37,10 @@ from shared_scheduler.transport.key_options import new_host_keys
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
 from tools.laboratory.fleet.builds import Builds
-from tools.laboratory.fleet.hosts import HARDWARE, Host, inventories, provider
+from tools.laboratory.fleet.hosts import HARDWARE, Host
 from tools.laboratory.fleet.node import IDLE_S, Outgoing, SimulatedNode
-from tools.laboratory.fleet.orders import Orders
-from tools.laboratory.placement import StandInTransport
+from tools.laboratory.fleet.orders import USER_AGENT, Orders
+from tools.laboratory.fleet.reads import AtOnce, FirstSimulated, InThreads, Reads, RemotePlacement, transport_of
 from tools.laboratory.processes.control import serve
 from tools.laboratory.processes.usage import own_memory_mb
 
@@ -52,34 +51,6 @@ AGENTS_PER_LINK = 500
 """A real agent has its own link. Threads of a hundred links would delay the thread that drives the cores."""
 SHORTEST_WAIT_S = 0.0005
 Work = Callable[[], Any]
-
-
-class RemotePlacement:
-    """Reads from the stand-in's process; a tree is known without a read."""
-
-    def __init__(self, socket: Path, hosts: Sequence[Host]) -> None:
-        self._transport = StandInTransport(socket)
-        self._hosts = {host.node: host for host in hosts}
-
-    def tree(self, node: str) -> tuple[Provider, ...]:
-        """Its one provider."""
-        return (provider(self._hosts[node]),)
-
-    def consumers_of(self, node: str) -> dict[str, Allocations] | None:
-        """None if it does not answer."""
-        reply = self._transport.call("GET", f"/resource_providers/{node}/allocations")
-        if reply.status != 200:
-            return None
-        return {name: {node: part["resources"]} for name, part in reply.body["allocations"].items()}
-
-
-def own_placement(hosts: Sequence[Host]) -> SimPlacement:
-    """A Placement for this fleet only."""
-    made = SimPlacement()
-    for host in hosts:
-        made.add_provider(host.node, host.name, inventories(host))
-        made.providers[host.node] = provider(host)  # with its traits
-    return made
 
 
 def _keys_of(host: str, master: str) -> HostKeys:
@@ -107,13 +78,20 @@ class Fleet:
         self._lock = threading.Lock()  # guards the counters of the links' threads
         self.counts: Counter[str] = Counter()
         self.lost: Counter[str] = Counter()  # host -> number of losses of the broker
-        self.nodes = {node.host.name: node for node in _nodes(orders, hosts, self.counts)}
+        self._hosts = {host.node: host.name for host in hosts}
+        reads = self._reads_of(orders, hosts)
+        self.nodes = {node.host.name: node for node in _nodes(orders, hosts, reads, self.counts)}
         self._channels = {
             host.name: Channel(
                 buses[host.number % len(buses)].agent_endpoint(host.name), host_keys=_keys_of(host.name, orders.master)
             )
             for host in hosts
         }
+
+    def _reads_of(self, orders: Orders, hosts: Sequence[Host]) -> Reads:
+        if orders.nova_conf:
+            return InThreads(FirstSimulated(transport_of(orders.nova_conf), hosts), self._answered)
+        return AtOnce(RemotePlacement(Path(orders.placement), hosts))
 
     # -- from other threads
 
@@ -145,6 +123,9 @@ class Fleet:
 
     def _returned(self, host: str, message: Message) -> None:
         self._inbox.put(partial(self._step, host, ev.CastReturned(message)))
+
+    def _answered(self, node: str, answer: Answer) -> None:
+        self._inbox.put(partial(self._step, self._hosts[node], answer))
 
     # -- the driving thread
 
@@ -243,31 +224,26 @@ class Fleet:
         return dict(total)
 
 
-def _nodes(orders: Orders, hosts: Sequence[Host], counts: Counter[str]) -> Iterator[SimulatedNode]:
+def _nodes(orders: Orders, hosts: Sequence[Host], reads: Reads, counts: Counter[str]) -> Iterator[SimulatedNode]:
     settings = AgentSettings(heartbeat_interval_s=orders.heartbeat_s)
     epoch, now = int(time.time() * 1000), time.monotonic()
-    if orders.builds_after_s is None:
-        remote = RemotePlacement(Path(orders.placement), hosts)
-        for host in hosts:
-            yield SimulatedNode(host, epoch, settings, now, remote, counts, spawn_s=orders.spawn_s)
-        return
-    own = own_placement(hosts)
     for host in hosts:
-        builds = Builds(orders.builds_after_s, own)
-        yield SimulatedNode(host, epoch, settings, now, own, counts, builds, orders.spawn_s)
+        builds = None if orders.builds_after_s is None else Builds(orders.builds_after_s)
+        yield SimulatedNode(host, epoch, settings, now, reads, counts, builds, orders.spawn_s, orders.spread_polls)
 
 
 def main() -> None:
     """Serve questions; join on request."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     orders = Orders(**json.loads(sys.argv[1]))
+    sys.argv[0] = USER_AGENT  # keystoneauth1 makes the header of it
     transport.AMQP_HEARTBEAT_S = orders.amqp_heartbeat_s
     ends_of_builds.AGAIN_AFTER_S = orders.ends_again_after_s
     fleet = Fleet(orders)
     go = threading.Event()
     serve(Path(orders.control), {
         "go": lambda _: go.set(),
-        "glance": lambda _: {"connected": fleet.counts["connected"]},
+        "glance": lambda _: {name: fleet.counts[name] for name in ("connected", "first_reads")},
         "status": lambda _: fleet.status(),
         "messages": lambda _: fleet.messages(),
         "lost": lambda _: dict(fleet.lost),
