@@ -271,6 +271,6 @@ def test_results_without_messages_have_no_table_of_them() -> None:
 
 
 def test_the_wait_until_all_builds_have_ended_costs_no_cpu_time() -> None:
-    found = used(3.0).without_idle({"scheduler": 0.5, "agents": 1.0}, 4.0)
+    found = used(3.0).without_idle({"scheduler": 0.5, "agents": 1.0}, {}, 4.0)
 
     assert found.cpu_s == {"scheduler": 1.0, "placement": 0.5}
