@@ -160,6 +160,92 @@ def test_requests_of_one_label_look_once_in_a_while() -> None:
     assert of_kind(ef.AskGroup, driver.ask(request("server-5", request_id="later", hints=HINTS)))
 
 
+def claimed_after_a_look(driver: SchedulerDriver, **nodes: str) -> str:
+    """A request looks, Placement has these servers there, and it claims this node."""
+    ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
+    return only_claim(answered(driver, ask, **nodes)).node
+
+
+def again(driver: SchedulerDriver, number: int = 6) -> list[ef.Effect]:
+    """Another request for the label comes."""
+    return driver.ask(request(f"server-{number}", request_id=f"req-{number}", hints=HINTS))
+
+
+def test_a_request_soon_after_a_look_uses_what_that_has_found() -> None:
+    # given a full rack with more servers than the others, of which only a look has told
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    first = claimed_after_a_look(driver, server_2="node-2", server_3="node-2", server_4="node-2")
+    # when the next server comes a second later, then it gets the other rack, although nothing is read for it
+    driver.wait(1.0)
+    (other,) = {"node-1", "node-3"} - {first}
+    assert only_claim(again(driver)).node == other
+
+
+def test_a_request_that_comes_during_a_look_waits_for_its_answer() -> None:
+    # given a request that looks, and another one at the same moment
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
+    assert again(driver) == []
+    # when the places are known, then both get a host
+    first = only_claim(answered(driver, ask, server_2="node-2")).node
+    assert {first, only_claim(driver.wait(1.0)).node} == {"node-1", "node-3"}
+
+
+def test_a_request_after_a_look_that_has_failed_reads_itself_when_it_is_time() -> None:
+    # given a look that has failed
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
+    only(ef.Fail, driver.give(ev.GroupAnswered(ask.ask_id, {}, "no route", cause=ask.cause)))
+    # when another request comes, then it waits, and looks
+    assert again(driver) == []
+    ask = only(ef.AskGroup, driver.wait(2 * LOOK_INTERVAL_S))
+    assert only_claim(answered(driver, ask, server_2="node-2")).node in ("node-1", "node-3")
+
+
+def test_a_request_without_the_time_to_wait_is_refused() -> None:
+    # given a request that looks
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
+    # when another one comes whose time is over soon, then it does not wait for the answer
+    effects = driver.ask(request("server-6", request_id="req-2", hints=HINTS), within_s=0.15)
+    only(ef.AskFitting, effects)
+
+
+def test_where_a_server_is_since_a_look_counts() -> None:
+    # given a look that has found a server in the first rack, besides the one there
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    assert claimed_after_a_look(driver, server_2="node-2", server_7="node-1") == "node-3"
+    # when the agent of the third rack has built that one since
+    there = {name: Consumer(taken("node-3"), True, WEB) for name in ("server-21", "server-7")}
+    driver.hear(snapshot("node-3", 3, consumers=there))
+    # then the first rack has one only, and gets the next one
+    assert only_claim(again(driver)).node == "node-1"
+
+
+def test_what_a_look_has_found_refuses_nobody_for_long() -> None:
+    # given racks with two servers each, and a full one with one, as a look has found
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    claimed_after_a_look(driver, server_2="node-2")
+    only_claim(again(driver))
+    # when the full one has got another server, then the next request is refused: that was not read
+    only(ef.AskFitting, again(driver, 7))
+    # and when there was time for another look, then it gets a host
+    driver.wait(LOOK_INTERVAL_S)
+    ask = only(ef.AskGroup, again(driver, 8))
+    assert only_claim(answered(driver, ask, server_2="node-2", server_3="node-2")).node in ("node-1", "node-3")
+
+
+def test_a_server_does_not_count_for_its_own_request_where_a_look_for_another_one_has_found_it() -> None:
+    # given that only the first rack has room, and a look that has found two servers there, besides the one that is known
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    driver.hear(snapshot("node-3", 3, vcpus=0, consumers={"server-21": Consumer(taken("node-3"), True, WEB)}))
+    ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
+    only(ef.AskFitting, answered(driver, ask, server_2="node-2", server_6="node-1", server_7="node-1"))
+    # when these two are asked for again, then one may be there beside the known one, as each other rack has one
+    effects = driver.ask(request("server-6", "server-7", request_id="req-2", hints=HINTS))
+    assert len(claims_in(effects)) == 1
+
+
 def racks_of_many_labels(labels: list[str]) -> SchedulerDriver:
     """Racks of which none can get a server more of any of these labels."""
     driver = racks_of_which_one_is_full("node-1", "node-3")
