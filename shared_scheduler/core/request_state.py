@@ -309,6 +309,10 @@ class CheckState:
     spread_passed: bool = False
     #: whether the places of the servers have been read
     looked_up: bool = False
+    #: whether the request has used what was read for another one
+    recalled: bool = False
+    #: how often it has waited until one of these is possible
+    looks_awaited: int = 0
     #: the nodes of the servers that the last question of spreading left out, because they were built
     built: Mapping[str, str] = field(default_factory=dict)
     #: the providers of the servers that were looked up; none of those that Nova has deleted

@@ -44,6 +44,9 @@ PLACING     no host, or no attempts left for a request      RECHECKING  recheck.
             that is not root-only; Placement was not asked
 PLACING     no host because of its hard spreading, and it   RECHECKING  AskGroup (spread_check.py)
             is time to read where the servers are
+PLACING     the same, it is not, but another request has    PLACING     decide again with that
+            read it of late
+PLACING     the same, but none has, and there is time       PLACING     decide again after a pause
 RECHECKING  where the servers are is read, or is not, in    PLACING     decide again
             ``recheck_timeout_s``
 RECHECKING  where they are cannot be read                   FAILING     cancel every claim
@@ -155,8 +158,9 @@ UNANSWERED = frozenset({WriteCode.PROVIDER_CONFLICT, WriteCode.UNREACHABLE})
 #: results of writes that say nothing about the host: the instance is decided again after a pause, if there is time
 NOT_TRIED = frozenset({WriteCode.NEVER_SENT, WriteCode.NOT_SERVED})
 
-#: A request whose write waited in vain is decided again only while at most this part of ``requests_max`` is under way.
-#: While Placement does not keep up, the newest requests are served, so they must find a place.
+#: A request whose write waited in vain, or that waits for a look, is decided again only while at most this part of
+#: ``requests_max`` is under way.  While Placement does not keep up, the newest requests are served, so they must find a
+#: place.
 PATIENT_PART = 0.5
 
 
@@ -305,12 +309,28 @@ class Requests:
         or leave the host of the other instances.  If there is nothing of these, the instance has no host."""
         if state.forget_soft_hosts() or state.forget_unsettled() or instance.recall_late():
             return
-        if refusal.spread and self._checks.may_look(state, step.now):
-            self._look(step, state)
-        elif refusal.bad_request or state.request.dry_run:
+        if refusal.spread and self._locates(step, state, instance):
+            return
+        if refusal.bad_request or state.request.dry_run:
             self._no_host(step, state, refusal)
         elif (left := self._leave_together(step, state, instance, refusal)) is not None:
             self._no_host(step, state, left)
+
+    def _locates(self, step: Step, state: RequestState, instance: InstancePlacement) -> bool:
+        """Read where the servers are, or use what was read for another request, or wait until one of these is possible;
+        False if it was done already, or does not help."""
+        if self._checks.may_look(state, step.now):
+            self._look(step, state)
+            return True
+        return self._checks.recall(state, step.now) or self._awaits_look(step, state, instance)
+
+    def _awaits_look(self, step: Step, state: RequestState, instance: InstancePlacement) -> bool:
+        pause_s = self._checks.look_pause_s(state)
+        if pause_s is None or self._is_crowded() or self._time_left.left_s(state, step.now + pause_s) <= 0.0:
+            return False
+        state.check.looks_awaited += 1
+        self._wait(state, instance, step.now + pause_s)
+        return True
 
     def _no_attempts_left(self, step: Step, state: RequestState, instance: InstancePlacement) -> None:
         """End the tries of an instance.  Its last one may have failed for Placement's sake while the request was
@@ -528,13 +548,16 @@ class Requests:
         again_s = step.now + self._settings.crowded_wait_s
         has_time = self._time_left.left_s(state, again_s) > 0.0
         has_attempts = instance.attempts < self._settings.attempts_max
-        is_crowded = len(self._under_way) > self._settings.requests_max * PATIENT_PART
-        if state.phase != RequestPhase.PLACING or is_crowded or not (has_time and has_attempts):
+        if state.phase != RequestPhase.PLACING or self._is_crowded() or not (has_time and has_attempts):
             return False
         instance.told.clear()  # the other members may be elsewhere by then
         instance.forget_late()  # those that are silent still are selected last
         self._wait(state, instance, again_s)
         return True
+
+    def _is_crowded(self) -> bool:
+        """Whether so many requests are under way that none waits for what another one may have now."""
+        return len(self._under_way) > self._settings.requests_max * PATIENT_PART
 
     def _learn(self, step: Step, instance: InstancePlacement, claim: OpenClaim, ending: ClaimState) -> None:
         """Update the state of the instance and the quarantine after a failed claim."""
@@ -647,7 +670,7 @@ class Requests:
     def _looked(self, step: Step, state: RequestState, event: GroupAnswered) -> None:
         """Decide a request again that had no host because of its spreading."""
         self._timers.cancel(("group", str(state.key)))
-        if (unread := self._checks.learn(state, event)) is not None:
+        if (unread := self._checks.learn(state, event, step.now)) is not None:
             self._fail(step, state, FailureCode.GROUP_UNSETTLED, unread.text)
             return
         self._go_on(step, state)

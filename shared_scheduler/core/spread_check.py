@@ -61,7 +61,8 @@ A request that finds no host because of spreading before anything is written rea
 the table has no labels of servers without an agent, or that nova-scheduler has placed, so their domains look emptier
 than they are.  It uses what was found; all other servers, such as claims in flight, count where the table has them.
 One that its agent shows as built, and that Nova has deleted, does not count.
-These looks are rare for each label, and all in all, because each reads every such server of a label.
+These looks are rare (``looks.py``), because each reads every such server of a label.  Other requests of the label use
+what was found: no agent's report is left out for it, and it decides no more than which of them are checked.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ import numpy as np
 from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import GroupAnswered
 from shared_scheduler.core.group_check import CHECK_PAUSE_S, YIELD_PAUSE_S, Agreed, CheckAgain, Outcome, Yield
+from shared_scheduler.core.looks import Located, Looks, pause_s
 from shared_scheduler.core.request_state import RequestState
 from shared_scheduler.core.step import Step
 from shared_scheduler.decision.host_restrictions import skips_filters
@@ -82,7 +84,6 @@ from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import SpreadMode
 from shared_scheduler.decision.spreading import Counted, Places, constraints_of, count
 from shared_scheduler.protocol.messages import Leaf, Reason
-from shared_scheduler.protocol.rate_limits import TokenBucket, TokenBuckets
 from shared_scheduler.table.columns import IntArray
 from shared_scheduler.table.host_table import HostTable
 
@@ -92,10 +93,6 @@ SPREAD_TOO_FAR = "spread_too_far"
 ANSWERS_MAX = 50
 #: the longest pause after a yield to others that came first
 DEFERRAL_PAUSE_MAX_S = 2.0
-#: the time between two looks for the servers of a label before a refusal, and the labels of which the last is known
-LOOK_INTERVAL_S, LOOK_LABELS_MAX = 5.0, 4096
-#: the looks of all labels: a second, and at once
-LOOKS_PER_S, LOOKS_BURST = 2.0, 20
 NOBODY = frozenset[str]()
 
 _Slots = Mapping[str, list[int]]
@@ -144,8 +141,7 @@ class SpreadCheck:
         self._decider = decider
         self._rng = rng
         self._count = 0
-        self._looks = TokenBuckets(1 / LOOK_INTERVAL_S, 1, LOOK_LABELS_MAX)
-        self._all_looks = TokenBucket(LOOKS_PER_S, LOOKS_BURST)
+        self._looks = Looks()
 
     def is_needed(self, state: RequestState) -> bool:
         """Whether the request, which is written, must be checked before it is answered."""
@@ -169,18 +165,40 @@ class SpreadCheck:
     def may_look(self, state: RequestState, now: float) -> bool:
         """Whether a request that spreading has refused may find a host when the places of the servers are read, and it
         is time for that.  A dry run does not look, because its other servers would hold room in the table meanwhile."""
-        request, group = state.request, state.request.group
-        if group is None or request.dry_run or state.check.looked_up or not self.is_needed(state):
-            return False
-        is_time = self._all_looks.wait_s(now) == 0.0  # first: the interval of its label begins with a look only
-        return is_time and self._looks.take(group.uuid, now) and self._all_looks.take(now)
+        group = state.request.group
+        return group is not None and self._wants_look(state) and self._looks.may_begin(group.uuid, now)
 
-    def learn(self, state: RequestState, event: GroupAnswered) -> None:
-        """Note where the servers are that were found, or that Nova has deleted, for the next decision."""
-        check, found = state.check, event.standing.keys() | event.gone
+    def recall(self, state: RequestState, now: float) -> bool:
+        """Use what a look for another request has found of late; False if there is nothing, or it was used already."""
+        check, group = state.check, state.request.group
+        if group is None or check.recalled or not self._wants_look(state):
+            return False
+        located = self._looks.kept(group.uuid, now)
+        if located is None:
+            return False
+        others = located.without(state.request.instance_uuids)
+        check.recalled = True
+        check.placed, check.vacated = others.placed, others.vacated
+        check.unsettled, check.beside = others.unsettled, others.beside
+        return True
+
+    def look_pause_s(self, state: RequestState) -> float | None:
+        """How long a request waits that may neither look nor has anything to recall; None if it does not."""
+        waits = self._wants_look(state) and not state.check.recalled
+        return pause_s(state.check.looks_awaited) if waits else None
+
+    def _wants_look(self, state: RequestState) -> bool:
+        return not (state.request.dry_run or state.check.looked_up) and self.is_needed(state)
+
+    def learn(self, state: RequestState, event: GroupAnswered, now: float) -> None:
+        """Note where the servers are that were found, or that Nova has deleted, for the next decision, and keep it for
+        other requests."""
+        check, group, found = state.check, state.request.group, event.standing.keys() | event.gone
+        assert group is not None
         self._found(state, event, self._own(state))
         check.placed = {uuid: nodes for uuid, nodes in check.placed.items() if uuid in found}
         check.vacated = frozenset((uuid, node) for uuid, node in check.vacated if uuid in found)
+        self._looks.keep(group.uuid, Located(check.placed, check.vacated, check.unsettled, check.beside), now)
 
     def _found(self, state: RequestState, event: GroupAnswered, own: IntArray) -> _Found:
         built = {uuid: slot for uuid, slot in self._not_asked(state).items() if uuid not in event.gone}

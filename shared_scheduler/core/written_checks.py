@@ -84,11 +84,19 @@ class WrittenChecks:
         """Emit the question where they are, before everything is written."""
         self._spread_check.ask(step, state)
 
-    def learn(self, state: RequestState, event: GroupAnswered) -> Unsettled | None:
+    def recall(self, state: RequestState, now: float) -> bool:
+        """Use what was found for another request, if there is something; the next decision sees it."""
+        return self._spread_check.recall(state, now)
+
+    def look_pause_s(self, state: RequestState) -> float | None:
+        """How long the request waits until it tries both again; None if it does not."""
+        return self._spread_check.look_pause_s(state)
+
+    def learn(self, state: RequestState, event: GroupAnswered, now: float) -> Unsettled | None:
         """Note where they are, for the next decision; returns why they could not be read."""
         if event.error:
             return _unread(state, event)
-        self._spread_check.learn(state, event)
+        self._spread_check.learn(state, event, now)
         return None
 
     def _next(self, state: RequestState) -> GroupCheck | SpreadCheck:

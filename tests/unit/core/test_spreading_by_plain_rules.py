@@ -97,9 +97,9 @@ def after(driver: SchedulerDriver, there: list[Server], effect: ef.Effect) -> li
     return []
 
 
-def ended(driver: SchedulerDriver, there: list[Server]) -> ef.Answer | ef.Fail:
-    """How the request ends."""
-    todo = driver.ask(request("server-9", hints=HINTS))
+def ended(driver: SchedulerDriver, there: list[Server], name: str) -> ef.Answer | ef.Fail:
+    """How the request for one more, with this name, ends."""
+    todo = driver.ask(request(name, request_id=f"for {name}", hints=HINTS))
     while not (ends := [one for one in todo if isinstance(one, ef.Answer | ef.Fail)]):
         todo = [each for one in todo for each in after(driver, there, one)] or driver.wait(0.01)
     return ends[0]
@@ -114,9 +114,24 @@ def may_have_one_more(there: list[Server], rack: str) -> bool:
 
 @given(servers(), FULL)
 def test_a_request_for_one_more_ends_as_plain_rules_say(there: list[Server], full: frozenset[str]) -> None:
-    end = ended(cloud(there, full), there)
+    end = ended(cloud(there, full), there, "server-9")
+    assert_rules(end, there, full)
+
+
+def assert_rules(end: ef.Answer | ef.Fail, there: list[Server], full: frozenset[str]) -> None:
     if isinstance(end, ef.Answer):
         assert may_have_one_more(there, NODES[end.choices[0][0].node])
     else:
         assert end.code == ef.FailureCode.NO_VALID_HOST
         assert not any(may_have_one_more(there, NODES[node]) for node in NODES.keys() - full)
+
+
+@given(servers(), FULL)
+def test_the_next_ones_end_so_with_what_was_read_for_the_first_one(there: list[Server], full: frozenset[str]) -> None:
+    driver = cloud(there, full)
+    for number in range(6, 10):
+        end = ended(driver, there, f"server-{number}")
+        assert_rules(end, there, full)
+        if isinstance(end, ef.Answer):
+            node = frozenset({end.choices[0][0].node})
+            there = [*there, Server(f"server-{number}", node, frozenset(), False)]

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
-from shared_scheduler.core.spread_check import LOOK_INTERVAL_S, LOOKS_BURST, LOOKS_PER_S
 from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.spread_request import label_uuid
 from shared_scheduler.model.aggregates import AggregateFacts
-from shared_scheduler.protocol.messages import Consumer
+from shared_scheduler.protocol.messages import Consumer, Increment
 from tests.unit.core.racks import HINTS, WEB
 from tests.unit.core.scheduler_driver import (
     SchedulerDriver,
@@ -155,15 +155,25 @@ def test_requests_of_one_label_look_once_in_a_while() -> None:
     asks = [ask for one in requests for ask in of_kind(ef.AskGroup, driver.ask(one))]
     # then Placement is not asked for each member a hundred times: two threads read, also for the checks of all others
     assert len(asks) == 1
-    # and it is asked again after a while
-    driver.wait(LOOK_INTERVAL_S)
-    assert of_kind(ef.AskGroup, driver.ask(request("server-5", request_id="later", hints=HINTS)))
+    assert not of_kind(ef.AskGroup, driver.wait(LOOK_INTERVAL_S / 2))
+    # and it is asked again after a while, also without an answer, and once
+    effects = driver.wait(LOOK_INTERVAL_S / 2) + again(driver) + driver.wait(LOOK_INTERVAL_S / 2)
+    assert len(of_kind(ef.AskGroup, effects)) == 1
 
 
 def claimed_after_a_look(driver: SchedulerDriver, **nodes: str) -> str:
-    """A request looks, Placement has these servers there, and it claims this node."""
+    """A request looks, Placement has these servers there, and the agent of this node accepts its claim."""
     ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
-    return only_claim(answered(driver, ask, **nodes)).node
+    claim = only_claim(answered(driver, ask, **nodes))
+    driver.accept(claim, 9)
+    return claim.node
+
+
+def time_for_another_look(driver: SchedulerDriver) -> None:
+    """The interval passes, and the agents are not silent."""
+    for sequence in (3, 4):
+        driver.wait(LOOK_INTERVAL_S / 2)
+        driver.hear(*(Increment(node, 1, sequence) for node in ("node-1", "node-3")))
 
 
 def again(driver: SchedulerDriver, number: int = 6) -> list[ef.Effect]:
@@ -177,8 +187,7 @@ def test_a_request_soon_after_a_look_uses_what_that_has_found() -> None:
     first = claimed_after_a_look(driver, server_2="node-2", server_3="node-2", server_4="node-2")
     # when the next server comes a second later, then it gets the other rack, although nothing is read for it
     driver.wait(1.0)
-    (other,) = {"node-1", "node-3"} - {first}
-    assert only_claim(again(driver)).node == other
+    assert {first, only_claim(again(driver)).node} == {"node-1", "node-3"}
 
 
 def test_a_request_that_comes_during_a_look_waits_for_its_answer() -> None:
@@ -188,7 +197,7 @@ def test_a_request_that_comes_during_a_look_waits_for_its_answer() -> None:
     assert again(driver) == []
     # when the places are known, then both get a host
     first = only_claim(answered(driver, ask, server_2="node-2")).node
-    assert {first, only_claim(driver.wait(1.0)).node} == {"node-1", "node-3"}
+    assert {first, only_claim(driver.wait(LOOK_PAUSE_S)).node} == {"node-1", "node-3"}
 
 
 def test_a_request_after_a_look_that_has_failed_reads_itself_when_it_is_time() -> None:
@@ -198,7 +207,8 @@ def test_a_request_after_a_look_that_has_failed_reads_itself_when_it_is_time() -
     only(ef.Fail, driver.give(ev.GroupAnswered(ask.ask_id, {}, "no route", cause=ask.cause)))
     # when another request comes, then it waits, and looks
     assert again(driver) == []
-    ask = only(ef.AskGroup, driver.wait(2 * LOOK_INTERVAL_S))
+    time_for_another_look(driver)
+    (ask,) = of_kind(ef.AskGroup, driver.wait(LOOK_INTERVAL_S / 2))
     assert only_claim(answered(driver, ask, server_2="node-2")).node in ("node-1", "node-3")
 
 
@@ -207,7 +217,7 @@ def test_a_request_without_the_time_to_wait_is_refused() -> None:
     driver = racks_of_which_one_is_full("node-1", "node-3")
     only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
     # when another one comes whose time is over soon, then it does not wait for the answer
-    effects = driver.ask(request("server-6", request_id="req-2", hints=HINTS), within_s=0.15)
+    effects = driver.ask(request("server-6", request_id="req-2", hints=HINTS), within_s=LOOK_PAUSE_S)
     only(ef.AskFitting, effects)
 
 
@@ -226,17 +236,17 @@ def test_what_a_look_has_found_refuses_nobody_for_long() -> None:
     # given racks with two servers each, and a full one with one, as a look has found
     driver = racks_of_which_one_is_full("node-1", "node-3")
     claimed_after_a_look(driver, server_2="node-2")
-    only_claim(again(driver))
+    driver.accept(only_claim(again(driver)), 9)
     # when the full one has got another server, then the next request is refused: that was not read
     only(ef.AskFitting, again(driver, 7))
     # and when there was time for another look, then it gets a host
-    driver.wait(LOOK_INTERVAL_S)
+    time_for_another_look(driver)
     ask = only(ef.AskGroup, again(driver, 8))
     assert only_claim(answered(driver, ask, server_2="node-2", server_3="node-2")).node in ("node-1", "node-3")
 
 
 def test_a_server_does_not_count_for_its_own_request_where_a_look_for_another_one_has_found_it() -> None:
-    # given that only the first rack has room, and a look that has found two servers there, besides the one that is known
+    # given that only the first rack has room, and a look that has found two servers there besides the known one
     driver = racks_of_which_one_is_full("node-1", "node-3")
     driver.hear(snapshot("node-3", 3, vcpus=0, consumers={"server-21": Consumer(taken("node-3"), True, WEB)}))
     ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
@@ -276,9 +286,9 @@ def test_a_label_that_has_not_looked_for_the_sake_of_others_looks_as_soon_as_it_
     # given a label whose request did not look, because others did
     driver = racks_of_many_labels(LABELS)
     assert not [looks_for(driver, label, f"r-{label}") for label in LABELS][-1]
-    # when there is time for one more look, then its next request looks
-    driver.wait(1 / LOOKS_PER_S)
-    assert looks_for(driver, LABELS[-1], "again")
+    # when there is time for one more look, then it looks
+    (ask,) = of_kind(ef.AskGroup, driver.wait(2 / LOOKS_PER_S))
+    assert ask.label == LABELS[-1]
 
 
 def test_a_look_without_an_answer_does_not_keep_a_request_until_its_deadline() -> None:

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often it is read where the servers of a label are before a request is refused, and what was found of late.
+
+A look (``spread_check.py``) reads every server of a label that no agent reports as built, so looks are rare.  The
+requests of the label that come after it use what it has found, for as long as none of them may look.  One that comes
+while the answer is on its way, or when only other labels may look, tries again after pauses that double; the last one
+ends after the interval.
+
+What was found may be wrong by then, as servers come and go.  Only requests use it that would be refused without it, and
+those that find a host with it are checked before the answer.  So it leads to no wrong answer, and to no refusal that
+lasts: it is forgotten after the interval, and then a request may look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cachetools import FIFOCache
+
+from shared_scheduler.protocol.rate_limits import TokenBucket, TokenBuckets
+
+#: the time between two looks for a label, and the labels of which the last is known
+LOOK_INTERVAL_S, LOOK_LABELS_MAX = 5.0, 4096
+#: the looks of all labels: a second, and at once
+LOOKS_PER_S, LOOKS_BURST = 2.0, 20
+#: how often a request waits for a look, and the first pause; together longer than the interval
+LOOK_WAITS_MAX, LOOK_PAUSE_S = 6, 0.1
+#: what was found is kept for so long, and of so many servers of all labels; of a label with more of them, nothing is
+KEPT_S, KEPT_SERVERS_MAX = LOOK_INTERVAL_S, 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where the servers of a label are; the fields have the same meaning as in ``CheckState``."""
+
+    placed: Mapping[str, frozenset[str]]
+    vacated: frozenset[tuple[str, str]]
+    unsettled: frozenset[str]
+    beside: Mapping[str, frozenset[str]]
+
+    def without(self, servers: Iterable[str]) -> Located:
+        """The same for all other servers."""
+        left = self.placed.keys() - frozenset(servers)
+        return Located(
+            {uuid: nodes for uuid, nodes in self.placed.items() if uuid in left},
+            frozenset((uuid, node) for uuid, node in self.vacated if uuid in left),
+            self.unsettled & left,
+            {uuid: nodes for uuid, nodes in self.beside.items() if uuid in left},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What was found, and when."""
+
+    located: Located
+    at_s: float
+
+    def size(self) -> int:
+        """Its servers; a label without one has its part in the bound as well."""
+        return max(1, len(self.located.placed))
+
+
+class Looks:
+    """The looks of all labels.  Labels are the uuids of their groups."""
+
+    def __init__(self) -> None:
+        self._of_label = TokenBuckets(1 / LOOK_INTERVAL_S, 1, LOOK_LABELS_MAX)
+        self._of_all = TokenBucket(LOOKS_PER_S, LOOKS_BURST)
+        self._kept: FIFOCache[str, _Kept] = FIFOCache(KEPT_SERVERS_MAX, getsizeof=_Kept.size)
+
+    def may_begin(self, label: str, now: float) -> bool:
+        """Whether it is time for a look, which begins then."""
+        is_time = self._of_all.wait_s(now) == 0.0  # first: the interval of its label begins with a look only
+        return is_time and self._of_label.take(label, now) and self._of_all.take(now)
+
+    def keep(self, label: str, located: Located, now: float) -> None:
+        """Keep what a look has found for the next requests of its label."""
+        self._kept.pop(label, None)
+        kept = _Kept(located, now)
+        if kept.size() <= KEPT_SERVERS_MAX:
+            self._kept[label] = kept
+
+    def kept(self, label: str, now: float) -> Located | None:
+        """What a look has found of late; None if there was none."""
+        kept = self._kept.get(label)
+        return None if kept is None or now > kept.at_s + KEPT_S else kept.located
+
+
+def pause_s(waits: int) -> float | None:
+    """How long a request that has waited so often for a look waits again; None if it does not."""
+    return LOOK_PAUSE_S * 2.0**waits if waits < LOOK_WAITS_MAX else None
