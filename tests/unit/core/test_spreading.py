@@ -16,6 +16,7 @@ from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.protocol.limits import SILENT_AFTER_S
 from shared_scheduler.protocol.messages import Consumer, Increment
 from tests.unit.core.scheduler_driver import (
+    CELL,
     SMALL,
     SchedulerDriver,
     claims_in,
@@ -260,6 +261,26 @@ def test_a_server_that_is_evacuated_counts_where_placement_has_it_for_the_skew()
     ask = only(ef.AskGroup, driver.written(write))
     # then it may still be in both racks, which have two and one
     only(ef.Answer, evacuated(driver, ask, other, claim.node))
+
+
+def test_a_server_whose_node_is_gone_when_the_others_are_read_is_decided_again() -> None:
+    # given a server that is written, and whose label is read
+    driver = in_racks("node-1", "node-2")
+    effects = driver.ask(asking())
+    (home,) = (claim.node for claim in claims_in(effects))
+    ask = placed(driver, effects)
+    # when its node is deleted before the answer, then it is taken back, although no rack has too many
+    driver.give(ev.NodesGone(CELL, frozenset({home})))
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, ask)))
+    # and it goes to the other rack
+    assert only_claim(driver.wait(YIELD_PAUSE_S)).node != home
+
+
+def test_one_of_several_servers_whose_node_is_gone_takes_all_of_them_back() -> None:
+    driver = in_racks("node-1", "node-2")
+    ask = placed(driver, driver.ask(request("server-5", "server-6", hints=HINTS)))
+    driver.give(ev.NodesGone(CELL, frozenset({"node-2"})))
+    assert len(of_kind(ef.DeleteAllocation, stand(driver, ask))) == 2
 
 
 def test_soft_constraints_are_not_checked() -> None:
