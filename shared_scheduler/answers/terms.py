@@ -163,6 +163,8 @@ ATTEMPTS = TermGroup(
                    "placed elsewhere at the same moment.",
     "spread_too_far": "The allocation was written and deleted again, because servers that were placed at the same "
                       "moment made a domain exceed max_skew of shared_scheduler:spread.",
+    "node_gone": "The allocation was written and deleted again, because a node of a request with a hard spreading "
+                 "constraint was deleted before the answer.",
     "topology": "The agent: NUMA cells, pages or PCI devices do not fit.",
     "not_authoritative": "The agent: it does not know the state of the node at present.",
     "wrong_node": "The agent: the claim is for another node.",

@@ -74,6 +74,7 @@ CHECKING    its domain has too many servers, and others     YIELDING    cancel e
             are undecided or were answered meanwhile
 CHECKING    its domain has too many servers                 YIELDING    cancel every claim
 CHECKING    the same, more than ``YIELDS_MAX`` times        FAILING     cancel every claim
+CHECKING    one of its nodes is gone                        YIELDING    cancel every claim
 CHECKING    another member is in the wrong place, soft,     PLACING     it is not checked again
             and little time or one attempt is left
 CHECKING    the members cannot be read, soft                PLACING     it is not checked again

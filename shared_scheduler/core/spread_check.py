@@ -33,6 +33,7 @@ yields, however often, until its deadline.
 =======================================================  =============================================================
 the constraint holds                                     outcome
 =======================================================  =============================================================
+for nobody can tell: a node of the request is gone       ``Yield``, which is bounded by its attempts
 with the servers of answered requests in the minimum     ``Agreed``
 in the same way, without the junior ones                 ``CheckAgain``: they make way; at most ``ANSWERS_MAX`` times,
                                                          then ``Yield``
@@ -89,6 +90,8 @@ from shared_scheduler.table.host_table import HostTable
 
 #: the reason of a claim that was taken back because its domain had too many servers
 SPREAD_TOO_FAR = "spread_too_far"
+#: the reason of one that was taken back because a node of its request is gone, so it is in no domain
+NODE_GONE = "node_gone"
 #: checks of the most senior of the undecided requests while it waits for the others
 ANSWERS_MAX = 50
 #: the longest pause after a yield to others that came first
@@ -212,6 +215,9 @@ class SpreadCheck:
         """The outcome of the check for an answer."""
         check, own = state.check, self._own(state)
         found = self._found(state, event, own)
+        if gone := sorted(node for node in state.chosen() if self._table.slot_of(node) is None):
+            check.checks_made = 0
+            return Yield(Reason(NODE_GONE, {"nodes": list[Leaf](gone)}), 0.0)
         others_came = self._others_came(state, frozenset(found.built.keys() | found.others.keys()))
         counted = self._counted(state, found.everywhere())
         if _hold(counted, self._settled(state, found), own):

@@ -18,7 +18,7 @@ from shared_scheduler.core.events import WriteCode
 from shared_scheduler.core.group_check import GROUP_APART
 from shared_scheduler.core.ordered_resyncs import ResyncState
 from shared_scheduler.core.request_state import RequestPhase
-from shared_scheduler.core.spread_check import SPREAD_TOO_FAR
+from shared_scheduler.core.spread_check import NODE_GONE, SPREAD_TOO_FAR
 from shared_scheduler.decision import candidates, filtering, host_restrictions, spreading
 from shared_scheduler.nova.shadow import UNREADABLE
 from shared_scheduler.protocol.errors import RemoteProtocolError
@@ -88,7 +88,7 @@ def test_the_outcomes_of_an_attempt_are_defined() -> None:
     of_judge = set(re.findall(r'(?m)^[A-Z_]+ = "(\w+)"$', JUDGE.read_text())) - {
         "filter"
     }  # it has the name of its class
-    others = of_judge | {GROUP_APART, SPREAD_TOO_FAR}
+    others = of_judge | {GROUP_APART, NODE_GONE, SPREAD_TOO_FAR}
 
     assert len(of_judge) == 4
     assert terms.ATTEMPTS.terms.keys() == endings | values(RefusalCode, WriteCode) | others
