@@ -62,8 +62,8 @@ A request that finds no host because of spreading before anything is written rea
 the table has no labels of servers without an agent, or that nova-scheduler has placed, so their domains look emptier
 than they are.  It uses what was found; all other servers, such as claims in flight, count where the table has them.
 One that its agent shows as built, and that Nova has deleted, does not count.
-These looks are rare (``looks.py``), because each reads every such server of a label.  Other requests of the label use
-what was found: no agent's report is left out for it, and it decides no more than which of them are checked.
+These looks are rare (``looks.py``), because each reads every such server of a label.  Other requests of the label that
+would be refused use what was found for a short time, together with what the table has by then.
 """
 
 from __future__ import annotations

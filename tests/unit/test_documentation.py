@@ -24,6 +24,7 @@ from shared_scheduler.core import (
     awaited_builds,
     group_check,
     held_room,
+    looks,
     nodes,
     ordered_resyncs,
     own_writes,
@@ -319,6 +320,10 @@ SENTENCES = {
         f"at most {WORDS[spread_request.CONSTRAINTS_MAX]} constraints",
         f"too many servers again after {WORDS[group_check.YIELDS_MAX]} times",
         f"decided again after at most {spread_check.DEFERRAL_PAUSE_MAX_S:.0f} s",
+        f"once in {looks.LOOK_INTERVAL_S:.0f} s for one label or group, and twice a second in all",
+        f"For {looks.KEPT_S:.0f} s, other requests",
+        f"at most {sum(looks.pause_s(waits) or 0.0 for waits in range(looks.LOOK_WAITS_MAX)):.1f} s in all",
+        f"keeps what it has found of {looks.KEPT_SERVERS_MAX:,} servers",
     ),
     "doc/source/admin/tuning.rst": (
         f"or {state_sync.AUDIT_READS_PER_S:.0f} a second if there are more than "
