@@ -434,6 +434,23 @@ def test_an_earlier_claim_that_the_agent_reports_late_is_no_evidence_of_a_later_
     assert not table.is_outstanding("c1")
 
 
+def test_an_earlier_claim_that_is_reported_late_is_no_evidence_of_a_later_one_without_a_verdict():
+    # given a server whose claim is written without the agent, which has an earlier one that no message has told yet
+    table = table_with_one()
+    table.assume(NODE, "c1", "server-1", small(), SMALL)
+    table.confirm("c1")
+    # when the messages of the earlier one arrive, then the later one counts, and once
+    shown = {"server-1": Consumer(small(), True)}
+    table.apply(NODE, {"cn.vcpus_used": 1}, shown, {"c0": "server-1"}, epoch=5, sequence=2)
+    assert room(table, "DISK_GB") == 99
+    table.apply(NODE, {"cn.vcpus_used": 0}, {"server-1": None}, {"c0": None}, epoch=5, sequence=3)
+    assert room(table, "DISK_GB") == 99
+    # until the agent shows the server without a claim
+    table.apply(NODE, {"cn.vcpus_used": 1}, shown, {}, epoch=5, sequence=4)
+    assert room(table, "DISK_GB") == 99
+    assert not table.is_outstanding("c1")
+
+
 def test_a_claim_that_the_agent_has_ended_is_over():
     table = table_with_one()
     table.assume(NODE, "c1", "server-1", small(), SMALL)
