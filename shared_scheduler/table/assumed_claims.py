@@ -168,9 +168,13 @@ def _is_over(row: Row, claim: OwnClaim) -> bool:
 
 def _may_be_earlier(row: Row, claim: OwnClaim) -> bool:
     """Whether what an agent shows may be of an earlier claim for the server, which may have ended: it is from before
-    the report that shows this one, or, where no verdict has named that, it had been shown before."""
+    the report that shows this one, or, where no verdict has named that, it is pending under other ids only, or had been
+    shown before."""
+    is_reported = _is_reported(row, claim)
     if claim.reflected_sequence > 0 and claim.epoch == row.epoch:
-        return not _is_reported(row, claim)
+        return not is_reported
+    if not is_reported and claim.consumer in row.pending.values():
+        return True
     return claim.before == (row.version, row.consumers.get(claim.consumer))
 
 
