@@ -309,23 +309,25 @@ class AgentCore:
             providers = tuple(sorted(mirror.providers))
             self._effects.append(ReadAllocations(self.node, providers, cause=self.allocations.cause))
 
-    def _check_at_s(self) -> float | None:
-        """The next multiple of ``claim_check_after_s`` in the life of the oldest pending claim.  It is not in the plan
-        of the reads: nova-compute counts most servers before, and their claims need no read then."""
+    def _pending_check_s(self) -> float | None:
+        """When pending claims are compared with Placement; None while there are none, or while it is read.  It is not
+        in the plan of the reads: nova-compute counts most servers before, and their claims need no read then."""
         oldest_s = min((held.accepted_at_s for held in self.ledger.pending.values()), default=None)
-        if oldest_s is None or self.allocations.reading:
-            return None
+        return None if oldest_s is None or self.allocations.reading else self._check_at_s(oldest_s)
+
+    def _check_at_s(self, oldest_s: float) -> float:
+        """The next multiple of ``claim_check_after_s`` in the life of the oldest pending claim."""
         every_s = self._settings.claim_check_after_s
         passed = int((max(self._last_read_s, oldest_s) - oldest_s) / every_s)
         return oldest_s + (passed + 1) * every_s
 
     def _is_check_due(self, now: float) -> bool:
-        at_s = self._check_at_s()
+        at_s = self._pending_check_s()
         return at_s is not None and at_s <= now
 
     def _next_check_s(self, now: float) -> float | None:
         """None also for a check that is due: it is in the plan of the reads, perhaps after a failed read."""
-        at_s = self._check_at_s()
+        at_s = self._pending_check_s()
         return at_s if at_s is not None and at_s > now else None
 
     def _handle_tree(self, event: ev.TreeRead, now: float) -> None:
