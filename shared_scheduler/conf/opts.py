@@ -371,8 +371,9 @@ PLACEMENT = [
         max=64,
         help=_text("""
 Number of threads that write allocations to Placement, and so the maximum number of writes in flight, besides those
-that are sent again after a wait. One more thread only deletes. Allocations that wait for a writer are written together,
-at most 16 servers in one write, and fewer if Placement is slow.
+that are sent again after a wait. One more thread only deletes. Allocations that wait are written together, at most 16
+servers in one write, and fewer if Placement is slow. A second thread, and any further one, writes when an allocation
+has waited for 0.1 s.
 """),
     ),
     cfg.IntOpt(

@@ -29,6 +29,9 @@ from __future__ import annotations
 #: Threads that write, and threads that only delete.  More are of no use for a Placement with a few cores.
 WRITERS = 4
 DELETERS = 1
+#: A second writer, and any further one, takes a batch when a write of it has waited for this time.  Until then writes
+#: gather for the one at work, because stock Placement needs half of the time for a consumer if four share a call.
+FURTHER_WRITER_AFTER_S = 0.1
 #: Further threads that write while writes wait until they are sent again, which takes no time of Placement.
 SPARE_WRITERS = 32
 #: Consumers in one POST, whose rows stay locked until it commits.

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
-from shared_scheduler.core.write_pace import MAX_WAITING, OVERLOADED_AFTER_S, WritePace
+from shared_scheduler.core.write_pace import FURTHER_WRITER_AFTER_S, MAX_WAITING, OVERLOADED_AFTER_S, WritePace
 
 Item = TypeVar("Item")
 
@@ -82,7 +82,8 @@ class WriteQueue(Generic[Item]):
       any later batch, when those in flight have freed its providers.
     * A batch has at most ``pace.batch_max()`` jobs; its jobs may share providers.
     * A job that is ``alone``, as each delete is, is a batch of one.
-    * A write is sent as soon as a writer is free; writes do not wait to fill a batch.
+    * A write is sent at once if no writer is at work.  Otherwise it waits for the end of a call, so that writes share
+      calls, but at most ``FURTHER_WRITER_AFTER_S``; one that is ``alone`` does not wait for that.
     * A write that cannot end before its deadline is not sent; its owner drops it.
     * Parts of a refused batch come before all other writes.
     * At most ``max_waiting`` jobs wait; further ones are refused.
@@ -126,11 +127,11 @@ class WriteQueue(Generic[Item]):
 
     # -- batches
 
-    def take(self, now: float) -> tuple[Job[Item], ...]:
+    def take(self, now: float, at_work: int = 0) -> tuple[Job[Item], ...]:
         """The next batch, sorted by provider: writes or, if none can be sent now, a delete; empty if there is
-        neither."""
+        neither.  ``at_work``: the writers that carry out a batch."""
         busy = self._busy()
-        batch = self._pick_part(busy, now) or self._pick_writes(busy, now)
+        batch = self._pick_part(busy, now) or self._pick_writes(busy, now, at_work)
         if not batch:
             return self.take_delete()
         self._in_flight += batch
@@ -179,7 +180,7 @@ class WriteQueue(Generic[Item]):
         """The writes that may end in time."""
         return [job for job in jobs if not (job.deletes or self._pace.is_too_late(job.deadline_s, now))]
 
-    def _pick_writes(self, busy: _Taken, now: float) -> list[Job[Item]]:
+    def _pick_writes(self, busy: _Taken, now: float, at_work: int) -> list[Job[Item]]:
         delete = self._next_delete(_Taken(consumers=set(busy.consumers)))
         if delete is not None:
             busy.add(delete)
@@ -187,7 +188,8 @@ class WriteQueue(Generic[Item]):
         for job in self._waiting:
             first.setdefault(job.consumer, job)
         firsts = set(map(id, first.values()))
-        return self._remove(self._compatible(self._ordered(firsts, busy, now), firsts, busy))
+        batch = self._compatible(self._ordered(firsts, busy, now), firsts, busy)
+        return [] if at_work and _may_gather(batch, now) else self._remove(batch)
 
     def _ordered(self, firsts: set[int], busy: _Taken, now: float) -> list[Job[Item]]:
         """The writes that may end in time: the oldest first or, while Placement does not keep up, those of the newest
@@ -266,6 +268,11 @@ class WriteQueue(Generic[Item]):
         left = (tuple(job for job in part if id(job) not in gone) for part in self._parts)
         self._parts = [part for part in left if part]
         return dropped
+
+
+def _may_gather(batch: list[Job[Item]], now: float) -> bool:
+    """Whether further writes may join these before they are sent."""
+    return not any(job.alone or now - job.queued_s >= FURTHER_WRITER_AFTER_S for job in batch)
 
 
 def _without(jobs: list[Job[Item]], job: Job[Item]) -> list[Job[Item]]:

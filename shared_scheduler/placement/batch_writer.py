@@ -24,7 +24,14 @@ from typing import Any
 
 from shared_scheduler.core.effects import DeleteAllocation, ExamineChange, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
-from shared_scheduler.core.write_pace import DELETERS, MAX_WAITING, SPARE_WRITERS, WRITERS, WritePace
+from shared_scheduler.core.write_pace import (
+    DELETERS,
+    FURTHER_WRITER_AFTER_S,
+    MAX_WAITING,
+    SPARE_WRITERS,
+    WRITERS,
+    WritePace,
+)
 from shared_scheduler.core.write_queue import (
     INTERNAL_ERROR,
     Batch,
@@ -101,6 +108,7 @@ class BatchWriter:
         self._writers, self._writer_threads = writers, writers  # batches at once, and threads
         self._log = RateLimitedLog(LOG)
         self._carrying_out, self._aside = 0, 0  # writers, and those of them that wait between two calls
+        self._standing_by = 0  # writers that look again soon whether a write has waited for too long
         self._delivering = 0  # answers that the core handles at present
         self._writer = AllocationWriter(
             client,
@@ -137,7 +145,8 @@ class BatchWriter:
         return self._stopped.is_set() or (self._draining and not job.deletes)
 
     def _wake(self) -> None:
-        self._ready.notify()
+        if not (self._at_work and self._standing_by):
+            self._ready.notify()
         if self._queue.has_deletes:
             self._delete_ready.notify()
 
@@ -197,26 +206,40 @@ class BatchWriter:
 
     def _write(self) -> None:
         self._waits.is_writer = True
-        self._work(self._ready, self._take)
+        self._work(self._take, self._stand_by)
+
+    def _stand_by(self) -> None:
+        """Wait until there is something to take; while writes wait for a call to end, no longer than they may."""
+        if not (self._queue.waiting and self._at_work < self._writers):
+            self._ready.wait()
+            return
+        self._standing_by += 1
+        self._ready.wait(FURTHER_WRITER_AFTER_S)
+        self._standing_by -= 1
+
+    @property
+    def _at_work(self) -> int:
+        """The writers that carry out a batch and do not wait between two calls."""
+        return self._carrying_out - self._aside
 
     def _take(self) -> Batch:
         """The next batch of a writer; empty if as many as may are carried out."""
-        if self._carrying_out - self._aside >= self._writers:
+        if self._at_work >= self._writers:
             return ()
-        batch = self._queue.take(self._clock())
+        batch = self._queue.take(self._clock(), self._at_work)
         self._carrying_out += bool(batch)
         return batch
 
     def _delete(self) -> None:
-        self._work(self._delete_ready, self._queue.take_delete)
+        self._work(self._queue.take_delete, self._delete_ready.wait)
 
-    def _work(self, ready: threading.Condition, take: Callable[[], Batch]) -> None:
+    def _work(self, take: Callable[[], Batch], wait: Callable[[], object]) -> None:
         while True:
-            with ready:
+            with self._changed:
                 while not (batch := take()):
                     if self._stopped.is_set():
                         return
-                    ready.wait()
+                    wait()
                 if self._queue.waiting:
                     self._wake()  # one job that ends may free the providers of several others
             self._carry_out(batch)

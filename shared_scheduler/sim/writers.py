@@ -15,7 +15,7 @@ from typing import Protocol
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.write_pace import DELETERS, WRITERS, WritePace
+from shared_scheduler.core.write_pace import DELETERS, FURTHER_WRITER_AFTER_S, WRITERS, WritePace
 from shared_scheduler.core.write_queue import Batch, Job, Work, WriteQueue, halves, job_of, not_carried_out
 from shared_scheduler.placement.in_doubt_writes import InDoubtWrites
 from shared_scheduler.placement.write_course import WriteCourse
@@ -28,8 +28,8 @@ from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.unjudged_writes import UnjudgedWrites
 from shared_scheduler.sim.write_calls import CallReply, Wanted, WriteCalls
 
-#: interval at which writes that waited until their deadline are ended
-DEADLINE_INTERVAL_S = 0.25
+#: interval at which writes that have waited for a call to end, or until their deadline, are found
+LOOK_INTERVAL_S = FURTHER_WRITER_AFTER_S
 
 
 class WritersListener(Owners, Protocol):
@@ -97,7 +97,7 @@ class SimWriters:
     def _send(self) -> None:
         if self._halted:
             return
-        while self._idle_writers and (batch := self._queue.take(self._clock.now)):
+        while self._idle_writers and (batch := self._queue.take(self._clock.now, WRITERS - self._idle_writers)):
             self._idle_writers -= 1
             self._begin(batch, self._writer_done)
         while self._idle_deleters and (batch := self._queue.take_delete()):
@@ -105,7 +105,7 @@ class SimWriters:
             self._begin(batch, self._deleter_done)
         if self._queue.waiting and not self._deadline_is_set:
             self._deadline_is_set = True
-            self._agenda.work(DEADLINE_INTERVAL_S, self._end_the_late)
+            self._agenda.work(LOOK_INTERVAL_S, self._end_the_late)
 
     def _end_the_late(self) -> None:
         self._deadline_is_set = False

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shared_scheduler.core.write_pace import OVERLOADED_AFTER_S, WritePace
+from shared_scheduler.core.write_pace import FURTHER_WRITER_AFTER_S, OVERLOADED_AFTER_S, WritePace
 from shared_scheduler.core.write_queue import Job, WriteQueue, halves
 
 NOW = 100.0
@@ -50,6 +50,42 @@ def test_a_single_write_goes_at_once() -> None:
 def test_queued_writes_are_sent_together_sorted_by_provider() -> None:
     batches = queue(job("a", "n3"), job("b", "n1"), job("c", "n2"))
     assert names(batches.take(NOW)) == ["b", "c", "a"]
+
+
+def test_writes_gather_while_a_writer_is_at_work() -> None:
+    # given a write under way
+    batches = queue(job("a", "n1"))
+    first = batches.take(NOW)
+    # when others come, then a second writer leaves them to the first one
+    batches.add(job("b", "n2"))
+    batches.add(job("c", "n3", queued_s=NOW + FURTHER_WRITER_AFTER_S / 2))
+    assert batches.take(NOW + FURTHER_WRITER_AFTER_S / 2, at_work=1) == ()
+    # and that one takes them together
+    batches.done(first[0])
+    assert names(batches.take(NOW + FURTHER_WRITER_AFTER_S / 2)) == ["b", "c"]
+
+
+def test_a_second_writer_takes_what_has_waited_for_too_long_and_what_came_since() -> None:
+    batches = queue(job("a", "n1"))
+    batches.take(NOW)
+    batches.add(job("b", "n2"))
+    batches.add(job("c", "n3", queued_s=NOW + FURTHER_WRITER_AFTER_S))
+    assert names(batches.take(NOW + 2 * FURTHER_WRITER_AFTER_S, at_work=1)) == ["b", "c"]
+
+
+def test_a_write_that_is_alone_gathers_nothing_and_is_sent_at_once() -> None:
+    batches = queue(job("a", "n1"))
+    batches.take(NOW)
+    batches.add(job("b", "n2", alone=True))
+    assert names(batches.take(NOW, at_work=1)) == ["b"]
+
+
+def test_while_writes_gather_a_delete_is_not_held_up() -> None:
+    batches = queue(job("a", "n1"))
+    batches.take(NOW)
+    batches.add(job("b", "n2"))
+    batches.add(delete("c", "n3"))
+    assert names(batches.take(NOW, at_work=1)) == ["c"]
 
 
 def test_a_provider_in_flight_is_waited_for_and_others_are_not() -> None:

@@ -136,6 +136,22 @@ def test_writes_queued_during_a_write_are_one_post(world: World, batches: Batche
     assert [method for method, _ in batches.writes()] == ["PUT", "POST"]
 
 
+def test_a_second_writer_sends_what_the_first_one_keeps_waiting(world: World) -> None:
+    # given two writers, and a call that does not end
+    batches = Batches(world, writers=2, clock=time.monotonic)
+    try:
+        batches.while_one_is_held_still()
+        # when further writes come, then they are answered before it ends
+        effects = [intent(world.provider()) for _ in range(3)]
+        for effect in effects:
+            batches.writer.submit(effect)
+        assert batches.codes(*effects) == [W] * 3
+        assert not batches.gate.is_set()
+    finally:
+        batches.gate.set()
+        batches.writer.stop(drain_s=5.0)
+
+
 def test_seventeen_are_two_posts(world: World, batches: Batches) -> None:
     node = world.provider(vcpus=64)
     effects = [intent(node) for _ in range(17)]
