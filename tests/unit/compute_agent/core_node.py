@@ -77,6 +77,8 @@ class Node:
         effects, end = [], self.now + seconds
         while (deadline := self.core.next_deadline_s(self.now)) is not None and deadline <= end:
             self.now = max(self.now, deadline)
+            due = self.core.next_deadline_s(self.now)
+            assert due is not None and due <= self.now, "the service, which asks again, would not tick"
             effects += self.tell(ev.Tick())
             again = self.core.next_deadline_s(self.now)
             assert again is None or again > self.now, "the core would spin"
