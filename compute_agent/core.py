@@ -184,7 +184,7 @@ class AgentCore:
             return None
         wanted = [self.publisher.next_deadline_s(now), self.tree.due_s(), self._ends_of_builds.next_due_s()]
         if self.ledger.mirror.tree_known:  # otherwise there are no providers whose allocations could be read
-            wanted += [self.allocations.due_s(), self._next_check_s(now)]
+            wanted += [self.allocations.due_s(), self._next_check_s()]
         if self._connected and not self.publisher.open:
             wanted.append(self._open_at_s)
         return min((at for at in wanted if at is not None), default=None)
@@ -325,10 +325,11 @@ class AgentCore:
         at_s = self._pending_check_s()
         return at_s is not None and at_s <= now
 
-    def _next_check_s(self, now: float) -> float | None:
-        """None also for a check that is due: it is in the plan of the reads, perhaps after a failed read."""
+    def _next_check_s(self) -> float | None:
+        """When the read of the next check may begin.  It stays due until it has begun, because the service asks again
+        before it ticks."""
         at_s = self._pending_check_s()
-        return at_s if at_s is not None and at_s > now else None
+        return None if at_s is None else self.allocations.earliest_s(at_s)
 
     def _handle_tree(self, event: ev.TreeRead, now: float) -> None:
         self._last_tree_read_s = event.started_at_s

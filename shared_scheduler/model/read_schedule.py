@@ -62,9 +62,13 @@ class ReadSchedule:
 
     def ask(self, at_s: float, cause: str = POLL) -> None:
         """Request a read no later than ``at_s``; a read that is in flight does not count."""
-        at_s = max(at_s, self._not_before_s)
+        at_s = self.earliest_s(at_s)
         if self._due_s is None or at_s < self._due_s:
             self._due_s, self._cause = at_s, cause
+
+    def earliest_s(self, at_s: float) -> float:
+        """When a read could begin that is requested for ``at_s``: after a failure it waits."""
+        return max(at_s, self._not_before_s)
 
     def ask_at_once(self, now: float, cause: str = POLL) -> None:
         """Request a read now, also after failures, because the caller knows that the source answers."""
