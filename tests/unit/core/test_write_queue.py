@@ -80,6 +80,16 @@ def test_a_write_that_is_alone_gathers_nothing_and_is_sent_at_once() -> None:
     assert names(batches.take(NOW, at_work=1)) == ["b"]
 
 
+def test_while_placement_does_not_keep_up_no_writer_waits_for_writes_to_gather() -> None:
+    # given a write under way, one that has waited for long, and a newer one that comes first therefore
+    batches = queue(job("a", "n1"), consumer_s=2.0)
+    batches.take(NOW)
+    batches.add(job("old", "n2", queued_s=NOW - 2 * OVERLOADED_AFTER_S))
+    batches.add(job("new", "n3"))
+    # when other writers are free, then they send both
+    assert [names(batches.take(NOW, at_work=one)) for one in (1, 2)] == [["new"], ["old"]]
+
+
 def test_while_writes_gather_a_delete_is_not_held_up() -> None:
     batches = queue(job("a", "n1"))
     batches.take(NOW)
