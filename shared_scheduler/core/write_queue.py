@@ -83,7 +83,8 @@ class WriteQueue(Generic[Item]):
     * A batch has at most ``pace.batch_max()`` jobs; its jobs may share providers.
     * A job that is ``alone``, as each delete is, is a batch of one.
     * A write is sent at once if no writer is at work.  Otherwise it waits for the end of a call, so that writes share
-      calls, but at most ``FURTHER_WRITER_AFTER_S``; one that is ``alone`` does not wait for that.
+      calls, but at most ``FURTHER_WRITER_AFTER_S``; one that is ``alone`` does not wait for that, nor does any while
+      Placement does not keep up.
     * A write that cannot end before its deadline is not sent; its owner drops it.
     * Parts of a refused batch come before all other writes.
     * At most ``max_waiting`` jobs wait; further ones are refused.
@@ -188,16 +189,11 @@ class WriteQueue(Generic[Item]):
         for job in self._waiting:
             first.setdefault(job.consumer, job)
         firsts = set(map(id, first.values()))
-        batch = self._compatible(self._ordered(firsts, busy, now), firsts, busy)
-        return [] if at_work and _may_gather(batch, now) else self._remove(batch)
-
-    def _ordered(self, firsts: set[int], busy: _Taken, now: float) -> list[Job[Item]]:
-        """The writes that may end in time: the oldest first or, while Placement does not keep up, those of the newest
-        request."""
         writes = self._timely(self._waiting, now)
-        if not any(now - job.queued_s > OVERLOADED_AFTER_S and not busy.touches(job) for job in writes):
-            return writes
-        return sorted((job for job in writes if id(job) in firsts), key=lambda job: job.asked_s, reverse=True)
+        keeps_up = not any(now - job.queued_s > OVERLOADED_AFTER_S and not busy.touches(job) for job in writes)
+        ordered = writes if keeps_up else _newest_first(job for job in writes if id(job) in firsts)
+        batch = self._compatible(ordered, firsts, busy)
+        return [] if at_work and keeps_up and _may_gather(batch, now) else self._remove(batch)
 
     def _compatible(self, ordered: Iterable[Job[Item]], firsts: set[int], busy: _Taken) -> list[Job[Item]]:
         """The next batch; ``firsts`` are the jobs that no other job of their consumer precedes."""
@@ -268,6 +264,11 @@ class WriteQueue(Generic[Item]):
         left = (tuple(job for job in part if id(job) not in gone) for part in self._parts)
         self._parts = [part for part in left if part]
         return dropped
+
+
+def _newest_first(jobs: Iterable[Job[Item]]) -> list[Job[Item]]:
+    """The writes of the newest request first."""
+    return sorted(jobs, key=lambda job: job.asked_s, reverse=True)
 
 
 def _may_gather(batch: list[Job[Item]], now: float) -> bool:
