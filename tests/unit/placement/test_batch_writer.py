@@ -16,6 +16,7 @@ import requests
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, ExamineChange, SeenBy, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
+from shared_scheduler.core.write_pace import FURTHER_WRITER_AFTER_S
 from shared_scheduler.placement.batch_writer import DEADLINE_INTERVAL_S, BatchWriter
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement.consumer_conflicts import ORPHAN_AFTER_S
@@ -147,6 +148,24 @@ def test_a_second_writer_sends_what_the_first_one_keeps_waiting(world: World) ->
             batches.writer.submit(effect)
         assert batches.codes(*effects) == [W] * 3
         assert not batches.gate.is_set()
+    finally:
+        batches.gate.set()
+        batches.writer.stop(drain_s=5.0)
+
+
+def test_of_the_writers_without_work_only_one_looks_again_soon(world: World) -> None:
+    # given four writers, a call that does not end, and a write that waits for its host
+    batches = Batches(world, writers=4, clock=time.monotonic)
+    try:
+        (host,) = batches.while_one_is_held_still().allocations
+        batches.writer.submit(intent(host))
+        # when all are woken, because another one is too late
+        late = intent(host, deadline_s=time.monotonic() + 0.1)
+        batches.writer.submit(late)
+        assert batches.codes(late) == [WriteCode.NEVER_SENT]
+        time.sleep(2 * FURTHER_WRITER_AFTER_S)
+        # then the others wait until they are needed
+        assert batches.writer._standing_by <= 1
     finally:
         batches.gate.set()
         batches.writer.stop(drain_s=5.0)
