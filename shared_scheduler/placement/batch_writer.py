@@ -108,7 +108,7 @@ class BatchWriter:
         self._writers, self._writer_threads = writers, writers  # batches at once, and threads
         self._log = RateLimitedLog(LOG)
         self._carrying_out, self._aside = 0, 0  # writers, and those of them that wait between two calls
-        self._standing_by = 0  # writers that look again soon whether a write has waited for too long
+        self._standing_by = 0  # writers that look again soon whether a write has waited for too long: one at most
         self._delivering = 0  # answers that the core handles at present
         self._writer = AllocationWriter(
             client,
@@ -209,8 +209,9 @@ class BatchWriter:
         self._work(self._take, self._stand_by)
 
     def _stand_by(self) -> None:
-        """Wait until there is something to take; while writes wait for a call to end, no longer than they may."""
-        if not (self._queue.waiting and self._at_work < self._writers):
+        """Wait until there is something to take; while writes wait for a call to end, one waits no longer than they
+        may, and wakes the next one if it leaves something."""
+        if self._standing_by or not (self._queue.waiting and self._at_work < self._writers):
             self._ready.wait()
             return
         self._standing_by += 1
