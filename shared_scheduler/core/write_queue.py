@@ -83,8 +83,8 @@ class WriteQueue(Generic[Item]):
     * A batch has at most ``pace.batch_max()`` jobs; its jobs may share providers.
     * A job that is ``alone``, as each delete is, is a batch of one.
     * A write is sent at once if no writer is at work.  Otherwise it waits for the end of a call, so that writes share
-      calls, but at most ``FURTHER_WRITER_AFTER_S``; one that is ``alone`` does not wait for that, nor does any while
-      Placement does not keep up.
+      calls, but at most ``FURTHER_WRITER_AFTER_S``.  A full batch does not wait for that, nor one that is ``alone``,
+      nor any while Placement does not keep up.
     * A write that cannot end before its deadline is not sent; its owner drops it.
     * Parts of a refused batch come before all other writes.
     * At most ``max_waiting`` jobs wait; further ones are refused.
@@ -130,7 +130,7 @@ class WriteQueue(Generic[Item]):
 
     def take(self, now: float, at_work: int = 0) -> tuple[Job[Item], ...]:
         """The next batch, sorted by provider: writes or, if none can be sent now, a delete; empty if there is
-        neither.  ``at_work``: the writers that carry out a batch."""
+        neither.  ``at_work``: the writers that carry out writes."""
         busy = self._busy()
         batch = self._pick_part(busy, now) or self._pick_writes(busy, now, at_work)
         if not batch:
@@ -193,7 +193,8 @@ class WriteQueue(Generic[Item]):
         keeps_up = not any(now - job.queued_s > OVERLOADED_AFTER_S and not busy.touches(job) for job in writes)
         ordered = writes if keeps_up else _newest_first(job for job in writes if id(job) in firsts)
         batch = self._compatible(ordered, firsts, busy)
-        return [] if at_work and keeps_up and _may_gather(batch, now) else self._remove(batch)
+        gathers = at_work and keeps_up and len(batch) < self._pace.batch_max() and _may_gather(batch, now)
+        return [] if gathers else self._remove(batch)
 
     def _compatible(self, ordered: Iterable[Job[Item]], firsts: set[int], busy: _Taken) -> list[Job[Item]]:
         """The next batch; ``firsts`` are the jobs that no other job of their consumer precedes."""

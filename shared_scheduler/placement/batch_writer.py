@@ -108,6 +108,7 @@ class BatchWriter:
         self._writers, self._writer_threads = writers, writers  # batches at once, and threads
         self._log = RateLimitedLog(LOG)
         self._carrying_out, self._aside = 0, 0  # writers, and those of them that wait between two calls
+        self._deleting = 0  # those of them that carry out a delete
         self._standing_by = 0  # writers that look again soon whether a write has waited for too long: one at most
         self._delivering = 0  # answers that the core handles at present
         self._writer = AllocationWriter(
@@ -145,7 +146,7 @@ class BatchWriter:
         return self._stopped.is_set() or (self._draining and not job.deletes)
 
     def _wake(self) -> None:
-        if not (self._at_work and self._standing_by):
+        if not (self._writing and self._standing_by):
             self._ready.notify()
         if self._queue.has_deletes:
             self._delete_ready.notify()
@@ -223,12 +224,18 @@ class BatchWriter:
         """The writers that carry out a batch and do not wait between two calls."""
         return self._carrying_out - self._aside
 
+    @property
+    def _writing(self) -> int:
+        """Those of them that carry out writes, which others may join."""
+        return max(0, self._at_work - self._deleting)
+
     def _take(self) -> Batch:
         """The next batch of a writer; empty if as many as may are carried out."""
         if self._at_work >= self._writers:
             return ()
-        batch = self._queue.take(self._clock(), self._at_work)
+        batch = self._queue.take(self._clock(), self._writing)
         self._carrying_out += bool(batch)
+        self._deleting += _is_delete(batch)
         return batch
 
     def _delete(self) -> None:
@@ -254,6 +261,7 @@ class BatchWriter:
         finally:
             with self._changed:
                 self._carrying_out -= self._is_writer
+                self._deleting -= self._is_writer and _is_delete(batch)
 
     def _settle(self, batch: Batch) -> None:
         if len(batch) > 1:
@@ -462,3 +470,7 @@ class BatchWriter:
     def _busy(self, consumer: str) -> bool:
         with self._changed:
             return self._queue.knows(consumer)
+
+
+def _is_delete(batch: Batch) -> bool:
+    return any(job.deletes for job in batch)

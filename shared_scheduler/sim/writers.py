@@ -57,6 +57,7 @@ class SimWriters:
         self._pace = WritePace()
         self._queue: WriteQueue[Work] = WriteQueue(self._pace)
         self._idle_writers, self._idle_deleters = WRITERS, DELETERS
+        self._writing = 0  # writers that carry out writes
         self._deadline_is_set = False
         self._halted = False
         self._parked: list[Callable[[], None]] = []  # steps of a frozen process
@@ -97,9 +98,10 @@ class SimWriters:
     def _send(self) -> None:
         if self._halted:
             return
-        while self._idle_writers and (batch := self._queue.take(self._clock.now, WRITERS - self._idle_writers)):
+        while self._idle_writers and (batch := self._queue.take(self._clock.now, self._writing)):
             self._idle_writers -= 1
-            self._begin(batch, self._writer_done)
+            self._writing += not batch[0].deletes
+            self._begin(batch, partial(self._writer_done, not batch[0].deletes))
         while self._idle_deleters and (batch := self._queue.take_delete()):
             self._idle_deleters -= 1
             self._begin(batch, self._deleter_done)
@@ -115,8 +117,9 @@ class SimWriters:
             self._reply(not_carried_out(job.work, ev.WriteCode.NEVER_SENT, "it waited until its deadline"))
         self._send()
 
-    def _writer_done(self) -> None:
+    def _writer_done(self, wrote: bool) -> None:
         self._idle_writers += 1
+        self._writing -= wrote
         self._send()
 
     def _deleter_done(self) -> None:

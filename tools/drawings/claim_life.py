@@ -152,6 +152,11 @@ RARE: Mapping[str, str] = {
         timed_out/-/pending/-/waits > timed_out/-/pending/held/waits
         timed_out/-/pending/held/waits > timed_out/-/tracked/held/waits
     """,
+    "Rare: while a claim is deleted, the same node gets the next claim of the server": """
+        deleting/assumed/pending/-/waits > deleting/assumed/pending/held/waits
+        deleting/assumed/pending/held/waits > deleting/assumed/tracked/held/waits
+        deleting/assumed/tracked/held/waits > deleting/assumed/-/held/waits
+    """,
 }
 
 

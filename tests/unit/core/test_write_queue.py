@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shared_scheduler.core.write_pace import FURTHER_WRITER_AFTER_S, OVERLOADED_AFTER_S, WritePace
+from shared_scheduler.core.write_pace import FURTHER_WRITER_AFTER_S, MAX_BATCH, OVERLOADED_AFTER_S, WritePace
 from shared_scheduler.core.write_queue import Job, WriteQueue, halves
 
 NOW = 100.0
@@ -88,6 +88,14 @@ def test_while_placement_does_not_keep_up_no_writer_waits_for_writes_to_gather()
     batches.add(job("new", "n3"))
     # when other writers are free, then they send both
     assert [names(batches.take(NOW, at_work=one)) for one in (1, 2)] == [["new"], ["old"]]
+
+
+def test_a_full_batch_gathers_nothing() -> None:
+    batches = queue(job("a", "n1"))
+    batches.take(NOW)
+    for number in range(MAX_BATCH):
+        batches.add(job(f"b{number}", "n2"))
+    assert len(batches.take(NOW, at_work=1)) == MAX_BATCH
 
 
 def test_while_writes_gather_a_delete_is_not_held_up() -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from shared_scheduler.core import agent_casts
+from shared_scheduler.core import agent_casts, write_queue
 from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten
 from shared_scheduler.protocol.messages import Allocations
@@ -71,8 +71,10 @@ class StopsAgain:
         """A delete."""
 
 
-def test_a_process_that_stops_again_compares_no_more() -> None:
-    # given two writes without an answer, whose consumers are read when the process stands still
+def test_a_process_that_stops_again_compares_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given two writes without an answer, each by a writer of its own, whose consumers are read when the process stands
+    # still
+    monkeypatch.setattr(write_queue, "FURTHER_WRITER_AFTER_S", 0.0)
     world = World(1, Sizes(nodes=2, schedulers=1), Workload(0.0001), NetworkFaults())
     around = Surroundings(world.agenda, world.network, world.placement, world.trace, world.placement_delay_s)
     process, clock = StopsAgain(), LocalClock(world.agenda, Random(1))
