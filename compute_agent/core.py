@@ -300,7 +300,8 @@ class AgentCore:
                 self._handle_failed_read(event, now)
 
     def _begin_due_reads(self, now: float) -> None:
-        if self._is_check_due(now):
+        check_s = self._next_check_s()
+        if check_s is not None and check_s <= now:
             self.allocations.ask(now, self._cause)
         if self.tree.begin(now):
             self._effects.append(ReadTree(self.node, cause=self.tree.cause))
@@ -309,27 +310,20 @@ class AgentCore:
             providers = tuple(sorted(mirror.providers))
             self._effects.append(ReadAllocations(self.node, providers, cause=self.allocations.cause))
 
-    def _pending_check_s(self) -> float | None:
-        """When pending claims are compared with Placement; None while there are none, or while it is read.  It is not
-        in the plan of the reads: nova-compute counts most servers before, and their claims need no read then."""
+    def _next_check_s(self) -> float | None:
+        """When pending claims are compared with Placement; None while there are none, or while it is read.  It is due
+        until the read has begun, because the service asks again before it ticks.  It is not in the plan of the reads:
+        nova-compute counts most servers before, and their claims need no read then."""
         oldest_s = min((held.accepted_at_s for held in self.ledger.pending.values()), default=None)
-        return None if oldest_s is None or self.allocations.reading else self._check_at_s(oldest_s)
+        if oldest_s is None or self.allocations.reading:
+            return None
+        return self.allocations.earliest_s(self._check_at_s(oldest_s))
 
     def _check_at_s(self, oldest_s: float) -> float:
         """The next multiple of ``claim_check_after_s`` in the life of the oldest pending claim."""
         every_s = self._settings.claim_check_after_s
         passed = int((max(self._last_read_s, oldest_s) - oldest_s) / every_s)
         return oldest_s + (passed + 1) * every_s
-
-    def _is_check_due(self, now: float) -> bool:
-        at_s = self._pending_check_s()
-        return at_s is not None and at_s <= now
-
-    def _next_check_s(self) -> float | None:
-        """When the read of the next check may begin.  It stays due until it has begun, because the service asks again
-        before it ticks."""
-        at_s = self._pending_check_s()
-        return None if at_s is None else self.allocations.earliest_s(at_s)
 
     def _handle_tree(self, event: ev.TreeRead, now: float) -> None:
         self._last_tree_read_s = event.started_at_s

@@ -226,7 +226,7 @@ class BatchWriter:
 
     @property
     def _writing(self) -> int:
-        """Those of them that carry out writes, which others may join."""
+        """The writers at work that carry out writes, to whose next call others may be added."""
         return max(0, self._at_work - self._deleting)
 
     def _take(self) -> Batch:

@@ -29,7 +29,7 @@ from shared_scheduler.sim.unjudged_writes import UnjudgedWrites
 from shared_scheduler.sim.write_calls import CallReply, Wanted, WriteCalls
 
 #: interval at which writes that have waited for a call to end, or until their deadline, are found
-LOOK_INTERVAL_S = FURTHER_WRITER_AFTER_S
+CHECK_INTERVAL_S = FURTHER_WRITER_AFTER_S
 
 
 class WritersListener(Owners, Protocol):
@@ -107,7 +107,7 @@ class SimWriters:
             self._begin(batch, self._deleter_done)
         if self._queue.waiting and not self._deadline_is_set:
             self._deadline_is_set = True
-            self._agenda.work(LOOK_INTERVAL_S, self._end_the_late)
+            self._agenda.work(CHECK_INTERVAL_S, self._end_the_late)
 
     def _end_the_late(self) -> None:
         self._deadline_is_set = False

@@ -30,8 +30,8 @@ MANUAL = Manual(
     "only; the agents are simulated, many in one process, on the real broker and with the real Placement. After each "
     "round Placement's allocations are compared with the answers to the callers.",
     needs="tools/install; 2 cores, if possible without other load; 2 GB of memory for 1,000 hosts.",
-    lasts="A minute to start, then 75 seconds for each size, repeat and contestant with the defaults, 110 with agents, "
-    "more where stock nova-scheduler is slow: 20 minutes in all.",
+    lasts="A minute to start, then 75 seconds for each size, repeat and contestant with the defaults, 85 with agents, "
+    "more where stock nova-scheduler is slow: 17 minutes in all.",
     examples=(
         ("tools/lab bench --hosts 100 --repeats 1 --seconds 5", "a short run, two minutes"),
         ("tools/lab bench --hosts 100,1000 --floor --save FILE", "the run shown in doc/source/user/benchmarks.rst"),

@@ -101,10 +101,7 @@ class FirstSimulated:
         url = urlsplit(path)
         match url.path.strip("/").split("/"):
             case ["resource_providers", node, "inventories"]:
-                rows = inventories(self._hosts[node]).items()
-                return {
-                    "inventories": {name: dict(zip(INVENTORY_FIELDS, row.to_leaf(), strict=True)) for name, row in rows}
-                }
+                return {"inventories": _inventories(self._hosts[node])}
             case ["resource_providers", _, "traits"]:
                 return {"traits": list(TRAITS)}
             case ["resource_providers", _, what]:
