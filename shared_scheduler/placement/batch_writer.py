@@ -110,7 +110,7 @@ class BatchWriter:
         self._carrying_out, self._aside = 0, 0  # writers, and those of them that wait between two calls
         self._deleting = 0  # those of them that carry out a delete
         self._standing_by = 0  # writers that look again soon whether a write has waited for too long: one at most
-        self._delivering = 0  # answers that the core handles at present
+        self._delivering = 0  # threads whose answers the core handles at present
         self._writer = AllocationWriter(
             client,
             clock,
@@ -201,7 +201,7 @@ class BatchWriter:
         return self._writer.in_doubt()
 
     def _idle(self) -> bool:
-        return not (self._queue.waiting or self._queue.in_flight or self._delivering)
+        return not (self._queue.waiting or self._queue.in_flight or self._turned_away or self._delivering)
 
     # -- writers and deleters ----------------------------------------------------------------
 
@@ -420,6 +420,9 @@ class BatchWriter:
             consumer_s = self._pace.filled_consumer_s
             self._delivering += 1  # the core may have more to delete
         self._deliver(replace(event, consumer_s=consumer_s) if isinstance(event, AllocationWritten) else event)
+        self._delivered()
+
+    def _delivered(self) -> None:
         with self._changed:
             self._delivering -= 1
             if self._idle():
@@ -451,21 +454,25 @@ class BatchWriter:
         self._writer.examiner.end()
 
     def _end_the_late(self) -> None:
-        now = self._clock()
         with self._changed:
-            late = self._queue.drop_late(now)
+            late = self._drop_late()
             if self._stopped.is_set():
                 self._turn_all_away()
             away, self._turned_away = self._turned_away, deque()
-            if late:  # other jobs may have waited behind them
-                self._ready.notify_all()
-                self._delete_ready.notify()
-                self._changed.notify_all()
+            self._delivering += 1  # requests fail because of these, and the core may have more to delete
         for job in late:
             self._deliver(not_carried_out(job.work, WriteCode.NEVER_SENT, LATE))
         why = "the scheduler stops" if self._draining else "too many writes wait for Placement"
         for work in away:
             self._deliver(not_carried_out(work, WriteCode.NEVER_SENT, why))
+        self._delivered()
+
+    def _drop_late(self) -> Sequence[Job[Work]]:
+        late = self._queue.drop_late(self._clock())
+        if late:  # other jobs may have waited behind them
+            self._ready.notify_all()
+            self._delete_ready.notify()
+        return late
 
     def _busy(self, consumer: str) -> bool:
         with self._changed:

@@ -639,7 +639,6 @@ def _take_back(batches: Batches, first: WriteAllocation, answer: Any) -> None:
         batches.writer.submit(undo(first))
 
 
-@pytest.mark.xfail(strict=True, reason="the stop does not wait until the core has handled what was not sent")
 def test_a_stop_sends_the_deletes_of_a_request_whose_last_write_was_too_late(world: World) -> None:
     # given a request of two servers, whose writes are one after the other because they have the same host
     batches = Batches(world, clock=time.monotonic)
@@ -659,7 +658,6 @@ def test_a_stop_sends_the_deletes_of_a_request_whose_last_write_was_too_late(wor
     assert (written.code, gone.gone, gone.detail) == (W, True, "")
 
 
-@pytest.mark.xfail(strict=True, reason="the stop does not wait until the core has handled what was turned away")
 def test_a_stop_sends_the_deletes_of_a_request_whose_next_write_is_turned_away(world: World) -> None:
     # given a request of two servers: one is being written when the writer stops
     batches = Batches(world)
