@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -386,6 +387,55 @@ def test_a_delete_waits_for_its_write_in_a_refused_batch() -> None:
     batches.put_back(halves(batches.take(NOW)))
     batches.add(delete("b", "n1"))
     assert batches.take_delete() == ()
+
+
+def deletes_of_a_pool(count: int) -> tuple[WriteQueue[str], Job[str]]:
+    """Deletes of servers on hosts that share a pool, and the first of them, which is under way."""
+    batches = queue(*(delete(f"gone{number}", f"n{number}", "pool") for number in range(count)))
+    (first,) = batches.take_delete()
+    return batches, first
+
+
+@pytest.mark.xfail(strict=True, reason="deletes are always first")
+def test_deletes_and_writes_take_turns_on_what_all_hosts_share() -> None:
+    # given more deletes than can end in the time of a write, and writes that come meanwhile
+    batches, gone = deletes_of_a_pool(50)
+    for name in "abc":
+        batches.add(job(name, f"n-{name}", "pool"))
+    # when the delete under way ends, then the writes are sent before the next one
+    batches.done(gone)
+    assert batches.take_delete() == ()
+    batch = batches.take(NOW)
+    assert names(batch) == ["a", "b", "c"]
+    # and that one before the writes that come then
+    batches.add(job("d", "n-d", "pool"))
+    for one in batch:
+        batches.done(one)
+    assert batches.take(NOW)[0].deletes
+
+
+@pytest.mark.xfail(strict=True, reason="deletes are always first")
+def test_a_part_of_a_refused_batch_has_its_turn_among_deletes() -> None:
+    batches = queue(job("a", "n1", "pool"), job("b", "n2", "pool"))
+    batch = batches.take(NOW)
+    batches.add(delete("c", "n3", "pool"))
+    batches.add(delete("d", "n4", "pool"))
+    batches.put_back(halves(batch))
+    (gone,) = batches.take_delete()
+    batches.done(gone)
+    assert batches.take_delete() == ()
+    assert names(batches.take(NOW)) == ["a"]
+
+
+def test_a_delete_waits_for_no_write_that_cannot_be_sent() -> None:
+    # given a write that waits for another host besides the pool
+    batches, gone = deletes_of_a_pool(2)
+    batches.add(job("a", "n-a"))
+    batches.add(job("b", "n-a", "pool"))
+    assert names(batches.take(NOW)) == ["a"]
+    # when the delete under way ends, then the next one is sent
+    batches.done(gone)
+    assert names(batches.take_delete()) == ["gone1"]
 
 
 @given(st.integers(2, 16))
