@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Generic, Protocol, TypeVar
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
@@ -76,6 +76,8 @@ class WriteQueue(Generic[Item]):
       request in the order of their arrival.
     * Deletes are served in the order of their arrival.  The next one keeps its providers free of new writes, unless it
       waits for a write of its consumer.
+    * Writes and deletes take turns on a provider: if its last job was a delete, and a writer is free, a write that can
+      be sent goes before the next delete.  Otherwise deletes would stop all writes where all hosts share storage.
     * No two batches in flight share a provider or a consumer, because concurrent writes to one provider may over-commit
       it, or fail the write of more providers without need.
     * While a write waits until it is sent again, others may use its providers, and not its consumer.  It goes on before
@@ -98,6 +100,7 @@ class WriteQueue(Generic[Item]):
         self._in_flight: list[Job[Item]] = []
         self._paused: set[int] = set()  # of those in flight, by ``id``
         self._resuming: list[Job[Item]] = []  # of those in flight: they wait for their providers, in this order
+        self._writes_turn: set[str] = set()  # providers whose last job was a delete
 
     @property
     def waiting(self) -> int:
@@ -136,14 +139,19 @@ class WriteQueue(Generic[Item]):
         if not batch:
             return self.take_delete()
         self._in_flight += batch
+        self._writes_turn.difference_update(*(job.providers for job in batch))
         return tuple(sorted(batch, key=lambda job: job.rank))
 
-    def take_delete(self) -> tuple[Job[Item], ...]:
-        """The next delete, as a batch of one; empty if none can be sent now."""
-        job = self._next_delete(self._busy())
+    def take_delete(self, may_yield: bool = True) -> tuple[Job[Item], ...]:
+        """The next delete, as a batch of one; empty if none can be sent now.  ``may_yield``: a writer is free, so a
+        write whose turn it is need not wait."""
+        job = self._next_delete(self._busy(), may_yield)
         if job is None:
             return ()
         self._remove([job])
+        if not (self.waiting or self._in_flight):
+            self._writes_turn.clear()  # nobody needs it any more
+        self._writes_turn |= job.providers
         self._in_flight.append(job)
         return (job,)
 
@@ -156,14 +164,26 @@ class WriteQueue(Generic[Item]):
                 busy.add(job)
         return busy
 
-    def _next_delete(self, busy: _Taken) -> Job[Item] | None:
-        """The oldest delete that shares nothing with ``busy``, and whose consumer no other job precedes."""
+    def _next_delete(self, busy: _Taken, may_yield: bool = True) -> Job[Item] | None:
+        """The oldest delete that shares nothing with ``busy`` or a write whose turn it is, and whose consumer no other
+        job precedes."""
+        awaited = self._awaited(busy) if may_yield else set()
         earlier = {job.consumer for part in self._parts for job in part}
         for job in self._waiting:
-            if job.deletes and job.consumer not in earlier and not busy.touches(job):
+            is_first = job.deletes and job.consumer not in earlier
+            if is_first and not busy.touches(job) and awaited.isdisjoint(job.providers):
                 return job
             earlier.add(job.consumer)
         return None
+
+    def _awaited(self, busy: _Taken) -> set[str]:
+        """The providers on which it is the turn of a write that could be sent beside ``busy``."""
+        if not any(job.deletes and not self._writes_turn.isdisjoint(job.providers) for job in self._waiting):
+            return set()  # nothing has to yield
+        jobs = [*(job for part in self._parts for job in part), *self._waiting]
+        others = _Taken(set(busy.providers), set(busy.consumers))
+        batch = self._compatible((job for job in jobs if not job.deletes), _firsts(jobs), others)
+        return self._writes_turn.intersection(chain.from_iterable(job.providers for job in batch))
 
     def _pick_part(self, busy: _Taken, now: float) -> list[Job[Item]]:
         for index, part in enumerate(self._parts):
@@ -185,10 +205,7 @@ class WriteQueue(Generic[Item]):
         delete = self._next_delete(_Taken(consumers=set(busy.consumers)))
         if delete is not None:
             busy.add(delete)
-        first: dict[str, Job[Item]] = {}
-        for job in self._waiting:
-            first.setdefault(job.consumer, job)
-        firsts = set(map(id, first.values()))
+        firsts = _firsts(self._waiting)
         writes = self._timely(self._waiting, now)
         keeps_up = not any(now - job.queued_s > OVERLOADED_AFTER_S and not busy.touches(job) for job in writes)
         ordered = writes if keeps_up else _newest_first(job for job in writes if id(job) in firsts)
@@ -265,6 +282,14 @@ class WriteQueue(Generic[Item]):
         left = (tuple(job for job in part if id(job) not in gone) for part in self._parts)
         self._parts = [part for part in left if part]
         return dropped
+
+
+def _firsts(jobs: Iterable[Job[Item]]) -> set[int]:
+    """The ``id`` of each job that no other job of its consumer precedes."""
+    first: dict[str, Job[Item]] = {}
+    for job in jobs:
+        first.setdefault(job.consumer, job)
+    return set(map(id, first.values()))
 
 
 def _newest_first(jobs: Iterable[Job[Item]]) -> list[Job[Item]]:

@@ -239,7 +239,7 @@ class BatchWriter:
         return batch
 
     def _delete(self) -> None:
-        self._work(self._queue.take_delete, self._delete_ready.wait)
+        self._work(lambda: self._queue.take_delete(self._at_work < self._writers), self._delete_ready.wait)
 
     def _work(self, take: Callable[[], Batch], wait: Callable[[], object]) -> None:
         while True:

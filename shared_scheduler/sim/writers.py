@@ -102,7 +102,7 @@ class SimWriters:
             self._idle_writers -= 1
             self._writing += not batch[0].deletes
             self._begin(batch, partial(self._writer_done, not batch[0].deletes))
-        while self._idle_deleters and (batch := self._queue.take_delete()):
+        while self._idle_deleters and (batch := self._queue.take_delete(self._idle_writers > 0)):
             self._idle_deleters -= 1
             self._begin(batch, self._deleter_done)
         if self._queue.waiting and not self._deadline_is_set:

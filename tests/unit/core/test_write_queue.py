@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -396,7 +395,6 @@ def deletes_of_a_pool(count: int) -> tuple[WriteQueue[str], Job[str]]:
     return batches, first
 
 
-@pytest.mark.xfail(strict=True, reason="deletes are always first")
 def test_deletes_and_writes_take_turns_on_what_all_hosts_share() -> None:
     # given more deletes than can end in the time of a write, and writes that come meanwhile
     batches, gone = deletes_of_a_pool(50)
@@ -414,7 +412,6 @@ def test_deletes_and_writes_take_turns_on_what_all_hosts_share() -> None:
     assert batches.take(NOW)[0].deletes
 
 
-@pytest.mark.xfail(strict=True, reason="deletes are always first")
 def test_a_part_of_a_refused_batch_has_its_turn_among_deletes() -> None:
     batches = queue(job("a", "n1", "pool"), job("b", "n2", "pool"))
     batch = batches.take(NOW)
@@ -436,6 +433,14 @@ def test_a_delete_waits_for_no_write_that_cannot_be_sent() -> None:
     # when the delete under way ends, then the next one is sent
     batches.done(gone)
     assert names(batches.take_delete()) == ["gone1"]
+
+
+def test_a_delete_waits_for_no_write_while_no_writer_is_free() -> None:
+    batches, gone = deletes_of_a_pool(2)
+    batches.add(job("a", "n-a", "pool"))
+    batches.done(gone)
+    assert batches.take_delete() == ()
+    assert names(batches.take_delete(may_yield=False)) == ["gone1"]
 
 
 @given(st.integers(2, 16))

@@ -489,6 +489,51 @@ def test_a_write_goes_on_when_the_delete_that_holds_its_host_ends(world: World) 
     batches.writer.stop()
 
 
+def two_that_stand(world: World, batches: Batches) -> list[WriteAllocation]:
+    host = world.provider()
+    effects = [intent(host) for _ in range(2)]
+    for effect in effects:
+        batches.writer.submit(effect)
+    assert batches.codes(*effects) == [W, W]
+    return effects
+
+
+def test_a_write_has_its_turn_between_two_deletes_of_its_host(world: World) -> None:
+    # given two allocations of a host, and the delete of one of them, which is under way
+    batches = Batches(world, deleters=1)
+    one, two = two_that_stand(world, batches)
+    world.http.faults = [lambda _, __, go: batches.hold(go)]
+    batches.writer.submit(undo(one))
+    assert batches.held.wait(WAIT_S)
+    # when a write to the host comes, and the other delete
+    (host,) = one.allocations
+    write = intent(host)
+    batches.writer.submit(undo(two))
+    batches.writer.submit(write)
+    batches.gate.set()
+    # then the write is the next one
+    heard = [batches.heard.get(timeout=WAIT_S).claim_id for _ in range(3)]
+    assert heard == [one.claim_id, write.claim_id, two.claim_id]
+    batches.writer.stop()
+
+
+def test_deletes_leave_no_turn_to_a_write_while_no_writer_is_free(world: World) -> None:
+    # given two allocations of a host, and a write of another one that takes long
+    batches = Batches(world, deleters=1)
+    one, two = two_that_stand(world, batches)
+    first = batches.while_one_is_held_still()
+    # when both are deleted, and a write to their host waits
+    (host,) = one.allocations
+    write = intent(host)
+    for work in (undo(one), write, undo(two)):
+        batches.writer.submit(work)
+    # then the deletes do not wait
+    assert {batches.heard.get(timeout=SOON_S).claim_id for _ in range(2)} == {one.claim_id, two.claim_id}
+    batches.gate.set()
+    assert batches.codes(first, write) == [W, W]
+    batches.writer.stop()
+
+
 def test_a_write_that_waits_until_it_is_sent_again_holds_up_nothing_else_of_its_host(world: World) -> None:
     # given an allocation that stands, and a write to the same host that is refused for some seconds
     batches = Batches(world, writers=2, deleters=1, clock=time.monotonic)
