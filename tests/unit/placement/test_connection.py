@@ -6,6 +6,8 @@ from __future__ import annotations
 import io
 import json
 import socket
+import time
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from keystoneauth1 import adapter as ks_adapter
 from keystoneauth1 import session as ks_session
 from keystoneauth1.identity import v3
 
-from shared_scheduler.placement.client import PlacementClient
+from shared_scheduler.placement.client import GUARDED, UNGUARDED, PlacementClient
 from shared_scheduler.placement.connection import (
     KeystoneTransport,
     Meaning,
@@ -23,6 +25,8 @@ from shared_scheduler.placement.connection import (
     no_reply,
     reply_from,
 )
+from shared_scheduler.placement.consumer_write import ConsumerWrite
+from shared_scheduler.transport.rate_limited_log import LOG_INTERVAL_S
 from tests.support.keystone_transport import transport_to
 
 
@@ -111,3 +115,35 @@ def test_a_failed_read_names_the_service() -> None:
 )
 def test_meanings(reply: Reply, meaning: Meaning) -> None:
     assert reply.meaning is meaning
+
+
+class TwoWorkers:
+    """A transport to a Placement of which one worker announces that it guards capacity; they answer in turn."""
+
+    def __init__(self) -> None:
+        self._guards = cycle([True, False])
+
+    def call(self, *_: object) -> Reply:
+        return Reply(204, guards_capacity=next(self._guards))
+
+
+@pytest.mark.xfail(strict=True, reason="each change is a line")
+def test_two_workers_of_which_one_announces_that_it_guards_capacity_are_few_lines(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a Placement of two workers, of which one has the write path of placement_app
+    caplog.set_level("INFO", logger="shared_scheduler.placement.client")
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    client, write = PlacementClient(TwoWorkers()), ConsumerWrite("server", {}, None, "project", "user")
+    # when they answer in turn
+    for _ in range(1000):
+        client.write(write)
+    # then the first change is said
+    assert [GUARDED in record.message for record in caplog.records] == [True]
+    # and, later, the last one
+    now += LOG_INTERVAL_S
+    client.write(write)
+    client.write(write)
+    assert [record.message for record in caplog.records] == [GUARDED, UNGUARDED]
+    assert not client.guards_capacity
