@@ -7,6 +7,7 @@ Writes return a ``Reply`` with a ``meaning``.  Reads return data or raise ``Plac
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from shared_scheduler.placement.connection import Meaning, Reply, Transport, Unr
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.consumer_write import ConsumerWrite
 from shared_scheduler.placement.reader import PlacementReader
+from shared_scheduler.transport.rate_limited_log import LOG_INTERVAL_S
 
 LOG = logging.getLogger(__name__)
 
@@ -77,6 +79,7 @@ class PlacementClient(PlacementReader):
         self.timeout_s = timeout_s
         #: whether the last answer to a write announced that racing writes do not over-commit a provider
         self.guards_capacity = False
+        self._told_guards, self._told_s = False, float("-inf")  # what the log says, and since when
 
     # -- consumers ---------------------------------------------------------------------------
 
@@ -96,12 +99,19 @@ class PlacementClient(PlacementReader):
         return self._written(self._call("POST", "/allocations", body, request_id, timeout_s))
 
     def _written(self, reply: Reply) -> Reply:
-        if reply.status and reply.guards_capacity != self.guards_capacity:
+        if reply.status:
             self.guards_capacity = reply.guards_capacity
-            LOG.info(GUARDED if reply.guards_capacity else UNGUARDED)
+            self._tell()
         if reply.meaning is Meaning.DONE and reply.status != WRITTEN:
             return no_reply(f"the answer, HTTP {reply.status}, is not of Placement")
         return reply
+
+    def _tell(self) -> None:
+        """Log a change, but not each time that another worker of Placement answers."""
+        now = time.monotonic()
+        if self.guards_capacity != self._told_guards and now - self._told_s >= LOG_INTERVAL_S:
+            self._told_guards, self._told_s = self.guards_capacity, now
+            LOG.info(GUARDED if self.guards_capacity else UNGUARDED)
 
     def consumer(self, uuid: str, timeout_s: float | None = None) -> ConsumerAllocations:
         """What a consumer holds; empty if it holds nothing or does not exist."""

@@ -127,7 +127,6 @@ class TwoWorkers:
         return Reply(204, guards_capacity=next(self._guards))
 
 
-@pytest.mark.xfail(strict=True, reason="each change is a line")
 def test_two_workers_of_which_one_announces_that_it_guards_capacity_are_few_lines(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
