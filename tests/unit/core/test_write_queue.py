@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -211,6 +212,17 @@ def test_the_wait_for_a_provider_is_not_counted_as_placements_time() -> None:
     batches = queue(job("first", "n1"), consumer_s=2.0)
     batches.take(NOW)
     for one in (job("patient", "n1", queued_s=NOW - 60.0), *waiting("a", "b", since_s=NOW - 1.0)):
+        batches.add(one)
+    assert names(batches.take(NOW)) == ["a"]
+
+
+@pytest.mark.xfail(strict=True, reason="it is counted")
+def test_the_wait_for_a_delete_of_its_server_is_not_counted_as_placements_time() -> None:
+    # given two deletes, and a write of the second server that has to wait for both
+    patient = job("gone", "n2", queued_s=NOW - 2 * OVERLOADED_AFTER_S)
+    batches = queue(delete("other", "n0"), delete("gone", "n1"), patient, consumer_s=2.0)
+    # when other writes come, then the oldest is still the first
+    for one in waiting("a", "b", since_s=NOW - 1.0):
         batches.add(one)
     assert names(batches.take(NOW)) == ["a"]
 
