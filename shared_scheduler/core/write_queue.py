@@ -207,8 +207,9 @@ class WriteQueue(Generic[Item]):
             busy.add(delete)
         firsts = _firsts(self._waiting)
         writes = self._timely(self._waiting, now)
-        keeps_up = not any(now - job.queued_s > OVERLOADED_AFTER_S and not busy.touches(job) for job in writes)
-        ordered = writes if keeps_up else _newest_first(job for job in writes if id(job) in firsts)
+        ready = [job for job in writes if id(job) in firsts]
+        keeps_up = not any(now - job.queued_s > OVERLOADED_AFTER_S and not busy.touches(job) for job in ready)
+        ordered = writes if keeps_up else _newest_first(ready)
         batch = self._compatible(ordered, firsts, busy)
         gathers = at_work and keeps_up and len(batch) < self._pace.batch_max() and _may_gather(batch, now)
         return [] if gathers else self._remove(batch)

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -216,7 +215,6 @@ def test_the_wait_for_a_provider_is_not_counted_as_placements_time() -> None:
     assert names(batches.take(NOW)) == ["a"]
 
 
-@pytest.mark.xfail(strict=True, reason="it is counted")
 def test_the_wait_for_a_delete_of_its_server_is_not_counted_as_placements_time() -> None:
     # given two deletes, and a write of the second server that has to wait for both
     patient = job("gone", "n2", queued_s=NOW - 2 * OVERLOADED_AFTER_S)
