@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,6 +48,24 @@ def test_a_timeout_is_unreachable(
         for method, body in (("GET", None), ("PUT", {"allocations": {}})):
             reply = transport.call(method, "/allocations/c", body, timeout_s=0.2)
             assert (reply.status, reply.meaning) == (0, Meaning.UNKNOWN)
+
+
+@pytest.mark.xfail(strict=True, reason="it counts as sent")
+def test_a_write_that_waits_in_vain_until_another_thread_finds_placement_was_not_sent(
+    placement_at: Callable[[str], ReportClientTransport],
+) -> None:
+    # given a thread that makes the first call, and waits for the versions of Placement
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        transport = placement_at(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        first = threading.Thread(target=transport.call, args=("GET", "/traits"))
+        first.start()
+        connection, _ = silent.accept()
+        # when the time of a write is over before that has an answer
+        reply = transport.call("PUT", "/allocations/c", {"allocations": {}}, timeout_s=0.1)
+        # then it cannot be carried out any more
+        assert (reply.status, reply.may_arrive) == (0, False)
+        connection.close()
+        first.join()
 
 
 def test_options_that_cannot_be_used_are_no_answer_either(conf: Any) -> None:
