@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import nova.conf
+from keystoneauth1 import exceptions as ks_exceptions
 from nova import utils
 from nova.scheduler.client import report
-from openstack import exceptions as sdk_exceptions
 
 from shared_scheduler.novalib.report_client import NovaTransport
 from shared_scheduler.placement.connection import Reply
@@ -91,7 +91,7 @@ class ReportClientTransport(NovaTransport):
 
     def _connected(self, timeout_s: float | None) -> Any:
         if not self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
-            raise sdk_exceptions.SDKException("another thread is still waiting for the first reply")
+            raise ks_exceptions.DiscoveryFailure("another thread is still waiting for the first reply")
         try:
             if self._client is None:
                 CONF.set_default("timeout", FIRST_TIMEOUT_S, group="placement")

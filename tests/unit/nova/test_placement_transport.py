@@ -50,7 +50,6 @@ def test_a_timeout_is_unreachable(
             assert (reply.status, reply.meaning) == (0, Meaning.UNKNOWN)
 
 
-@pytest.mark.xfail(strict=True, reason="it counts as sent")
 def test_a_write_that_waits_in_vain_until_another_thread_finds_placement_was_not_sent(
     placement_at: Callable[[str], ReportClientTransport],
 ) -> None:
