@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
@@ -254,6 +256,37 @@ def test_a_server_does_not_count_for_its_own_request_where_a_look_for_another_on
     # when these two are asked for again, then one may be there beside the known one, as each other rack has one
     effects = driver.ask(request("server-6", "server-7", request_id="req-2", hints=HINTS))
     assert len(claims_in(effects)) == 1
+
+
+@pytest.mark.xfail(strict=True, reason="an answer whose request has ended is dropped")
+def test_what_a_look_finds_after_its_request_has_ended_serves_the_others() -> None:
+    # given a request with little time that looks, and another one that waits for the answer
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS), within_s=1.0))
+    assert again(driver) == []
+    # when the time of the first one is over, and the answer comes then
+    only(ef.Fail, driver.wait(0.6))
+    assert answered(driver, ask, server_2="node-2") == []
+    # then the other one is placed
+    assert only_claim(driver.wait(1.0)).node in ("node-1", "node-3")
+
+
+def a_slow_look(driver: SchedulerDriver) -> ef.AskGroup:
+    """A request looks, and goes on without the answer."""
+    ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
+    time_for_another_look(driver)
+    return ask
+
+
+@pytest.mark.xfail(strict=True, reason="an answer for which its request does not wait any more is dropped")
+def test_what_a_slow_look_finds_serves_the_others() -> None:
+    # given a look that takes so long that its request goes on without the answer, and the next one
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    ask = a_slow_look(driver)
+    only(ef.AskGroup, again(driver))
+    # when the first answer comes, then it serves the next request
+    assert answered(driver, ask, server_2="node-2") == []
+    assert only_claim(again(driver, 7)).node in ("node-1", "node-3")
 
 
 def racks_of_many_labels(labels: list[str]) -> SchedulerDriver:
