@@ -4,7 +4,8 @@
 A look (``spread_check.py``) reads every server of a label that no agent reports as built, so looks are rare.  The
 requests of the label that come after it use what it has found, for as long as none of them may look.  One that comes
 while the answer is on its way, or when only other labels may look, tries again after pauses that double; the last one
-ends after the interval.
+ends after the interval.  An answer is for all of them, also if the request that has looked has ended by then, or has
+gone on without it.
 
 What was found may be wrong by then, as servers come and go.  Only requests use it that would be refused without it, and
 those that find a host with it are checked before the answer.  So it leads to no wrong answer, and to no refusal that
@@ -32,12 +33,14 @@ KEPT_S, KEPT_SERVERS_MAX = LOOK_INTERVAL_S, 20_000
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where the servers of a label are; the fields have the same meaning as in ``CheckState``."""
+    """Where the servers of a label are, as it was asked at ``asked_s``; the other fields have the same meaning as in
+    ``CheckState``."""
 
     placed: Mapping[str, frozenset[str]]
     vacated: frozenset[tuple[str, str]]
     unsettled: frozenset[str]
     beside: Mapping[str, frozenset[str]]
+    asked_s: float = 0.0
 
     def without(self, servers: Iterable[str]) -> Located:
         """The same for all other servers."""
@@ -47,6 +50,7 @@ class Located:
             frozenset((uuid, node) for uuid, node in self.vacated if uuid in left),
             self.unsettled & left,
             {uuid: nodes for uuid, nodes in self.beside.items() if uuid in left},
+            self.asked_s,
         )
 
 
@@ -76,7 +80,10 @@ class Looks:
         return is_time and self._of_label.take(label, now) and self._of_all.take(now)
 
     def keep(self, label: str, located: Located, now: float) -> None:
-        """Keep what a look has found for the next requests of its label."""
+        """Keep what a look has found for the next requests of its label, unless a later look has told already."""
+        before = self._kept.get(label)
+        if before is not None and before.located.asked_s > located.asked_s:
+            return
         self._kept.pop(label, None)
         kept = _Kept(located, now)
         if kept.size() <= KEPT_SERVERS_MAX:

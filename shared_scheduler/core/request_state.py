@@ -307,8 +307,9 @@ class CheckState:
     hosts: frozenset[str] = frozenset()
     #: whether the check of spreading has passed; all that follows is of this check
     spread_passed: bool = False
-    #: whether the places of the servers have been read
+    #: whether the places of the servers have been asked for, and when for the last time
     looked_up: bool = False
+    asked_s: float = 0.0
     #: whether the request has used what was read for another one
     recalled: bool = False
     #: how often it has waited until one of these is possible

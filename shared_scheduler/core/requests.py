@@ -655,12 +655,15 @@ class Requests:
         """Take in where the members of the group or label of a request are."""
         state = self._under_way.get(int(event.ask_id.split(".")[1]))
         if state is None or state.check.ask_id != event.ask_id:
+            self._checks.overhear(event, step.now)
             return
         state.check.ask_id = ""
         if state.phase == RequestPhase.CHECKING:
             self._check(step, state, event)
         elif state.phase == RequestPhase.RECHECKING:
             self._looked(step, state, event)
+        else:
+            self._checks.overhear(event, step.now)
 
     def _look(self, step: Step, state: RequestState) -> None:
         """Ask where the servers are that spreading counts, for a request without a host."""

@@ -69,10 +69,11 @@ would be refused use what was found for a short time, together with what the tab
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import numpy as np
+from cachetools import FIFOCache
 
 from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import GroupAnswered
@@ -94,6 +95,8 @@ SPREAD_TOO_FAR = "spread_too_far"
 NODE_GONE = "node_gone"
 #: checks of the most senior of the undecided requests while it waits for the others
 ANSWERS_MAX = 50
+#: looks whose answers are taken in, also after their requests: as many as begin in about two minutes
+LOOKS_UNDER_WAY_MAX = 256
 #: the longest pause after a yield to others that came first
 DEFERRAL_PAUSE_MAX_S = 2.0
 NOBODY = frozenset[str]()
@@ -145,6 +148,8 @@ class SpreadCheck:
         self._rng = rng
         self._count = 0
         self._looks = Looks()
+        #: question -> what its answer is judged with
+        self._looking: FIFOCache[str, RequestState] = FIFOCache(LOOKS_UNDER_WAY_MAX)
 
     def is_needed(self, state: RequestState) -> bool:
         """Whether the request, which is written, must be checked before it is answered."""
@@ -158,12 +163,21 @@ class SpreadCheck:
         assert group is not None
         self._count += 1
         state.check.ask_id, state.check.looked_up = f"spread.{state.key}.{self._count}", True
+        state.check.asked_s = step.now
         state.check.built = {uuid: self._table.node_at(slot) for uuid, slot in self._built(state).items()}
         known = frozenset(request.instance_uuids) | state.check.built.keys()
         step.emit(AskGroup(
             state.check.ask_id, group.uuid, known, request.request_id, request.project_id, request.label,
             images=self._decider.reads_images,
         ))  # fmt: skip
+
+    def look(self, step: Step, state: RequestState) -> None:
+        """Emit the same question before a request is refused.  The answer is for all requests of the label, so what it
+        is judged with is kept: this request may have ended by then, or asked again."""
+        self.ask(step, state)
+        kept = RequestState.begin(state.key, state.request, step.now, state.deadline_s)
+        kept.check = replace(state.check)
+        self._looking[state.check.ask_id] = kept
 
     def may_look(self, state: RequestState, now: float) -> bool:
         """Whether a request that spreading has refused may find a host when the places of the servers are read, and it
@@ -193,15 +207,25 @@ class SpreadCheck:
     def _wants_look(self, state: RequestState) -> bool:
         return not (state.request.dry_run or state.check.looked_up) and self.is_needed(state)
 
+    def overhear(self, event: GroupAnswered, now: float) -> None:
+        """Keep the answer to a look for which its request does not wait any more, for other requests."""
+        state = self._looking.get(event.ask_id)
+        if state is not None:
+            self.learn(state, event, now)
+
     def learn(self, state: RequestState, event: GroupAnswered, now: float) -> None:
         """Note where the servers are that were found, or that Nova has deleted, for the next decision, and keep it for
         other requests."""
+        self._looking.pop(event.ask_id, None)
+        if event.error:
+            return
         check, group, found = state.check, state.request.group, event.standing.keys() | event.gone
         assert group is not None
         self._found(state, event, self._own(state))
         check.placed = {uuid: nodes for uuid, nodes in check.placed.items() if uuid in found}
         check.vacated = frozenset((uuid, node) for uuid, node in check.vacated if uuid in found)
-        self._looks.keep(group.uuid, Located(check.placed, check.vacated, check.unsettled, check.beside), now)
+        located = Located(check.placed, check.vacated, check.unsettled, check.beside, check.asked_s)
+        self._looks.keep(group.uuid, located, now)
 
     def _found(self, state: RequestState, event: GroupAnswered, own: IntArray) -> _Found:
         built = {uuid: slot for uuid, slot in self._not_asked(state).items() if uuid not in event.gone}

@@ -82,7 +82,7 @@ class WrittenChecks:
 
     def look(self, step: Step, state: RequestState) -> None:
         """Emit the question where they are, before everything is written."""
-        self._spread_check.ask(step, state)
+        self._spread_check.look(step, state)
 
     def recall(self, state: RequestState, now: float) -> bool:
         """Use what was found for another request, if there is something; the next decision sees it."""
@@ -94,10 +94,12 @@ class WrittenChecks:
 
     def learn(self, state: RequestState, event: GroupAnswered, now: float) -> Unsettled | None:
         """Note where they are, for the next decision; returns why they could not be read."""
-        if event.error:
-            return _unread(state, event)
         self._spread_check.learn(state, event, now)
-        return None
+        return _unread(state, event) if event.error else None
+
+    def overhear(self, event: GroupAnswered, now: float) -> None:
+        """Take in an answer for which its request does not wait any more."""
+        self._spread_check.overhear(event, now)
 
     def _next(self, state: RequestState) -> GroupCheck | SpreadCheck:
         return self._group_check if self._group_check.is_needed(state) else self._spread_check

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count, takewhile
 
 from shared_scheduler.core.looks import KEPT_S, KEPT_SERVERS_MAX, LOOK_INTERVAL_S, Located, Looks, pause_s
@@ -31,6 +32,13 @@ def test_the_newest_look_counts() -> None:
     looks.keep("web", servers(2), 100.0)
     looks.keep("web", newer, 105.0)
     assert looks.kept("web", 106.0) == newer
+
+
+def test_a_look_that_began_earlier_and_took_longer_is_not_kept() -> None:
+    looks, newer = Looks(), replace(servers(1, "other"), asked_s=100.0)
+    looks.keep("web", newer, 101.0)
+    looks.keep("web", replace(servers(2), asked_s=95.0), 102.0)
+    assert looks.kept("web", 103.0) == newer
 
 
 def test_a_look_that_has_found_nothing_is_kept_too() -> None:

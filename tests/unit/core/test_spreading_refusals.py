@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
@@ -258,7 +256,6 @@ def test_a_server_does_not_count_for_its_own_request_where_a_look_for_another_on
     assert len(claims_in(effects)) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="an answer whose request has ended is dropped")
 def test_what_a_look_finds_after_its_request_has_ended_serves_the_others() -> None:
     # given a request with little time that looks, and another one that waits for the answer
     driver = racks_of_which_one_is_full("node-1", "node-3")
@@ -278,7 +275,6 @@ def a_slow_look(driver: SchedulerDriver) -> ef.AskGroup:
     return ask
 
 
-@pytest.mark.xfail(strict=True, reason="an answer for which its request does not wait any more is dropped")
 def test_what_a_slow_look_finds_serves_the_others() -> None:
     # given a look that takes so long that its request goes on without the answer, and the next one
     driver = racks_of_which_one_is_full("node-1", "node-3")
