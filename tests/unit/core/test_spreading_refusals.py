@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
@@ -283,6 +285,40 @@ def test_what_a_slow_look_finds_serves_the_others() -> None:
     # when the first answer comes, then it serves the next request
     assert answered(driver, ask, server_2="node-2") == []
     assert only_claim(again(driver, 7)).node in ("node-1", "node-3")
+
+
+@pytest.mark.xfail(strict=True, reason="a request that has looked uses what it has found only, also if that is nothing")
+def test_a_request_whose_look_has_no_answer_uses_what_another_one_has_found() -> None:
+    # given two slow looks
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    ask = a_slow_look(driver)
+    only(ef.AskGroup, again(driver))
+    # when the first answer comes before the second request goes on without its own one
+    assert answered(driver, ask, server_2="node-2") == []
+    # then it goes on with this one
+    (claim,) = claims_in(driver.wait(SchedulerSettings().recheck_timeout_s))
+    assert claim.node in ("node-1", "node-3")
+
+
+@pytest.mark.xfail(strict=True, reason="a request uses what others have found once only")
+def test_a_request_that_is_decided_later_uses_what_has_been_found_since() -> None:
+    # given a request that uses what a look has found, and whose write takes long
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    assert claimed_after_a_look(driver, server_2="node-2") == "node-1"
+    claim = only_claim(again(driver))
+    assert claim.node == "node-3"
+    write = only(ef.WriteAllocation, driver.accept(claim, 9))
+    # when the others have got more servers, as the look of a third one finds, which goes to the first rack
+    time_for_another_look(driver)
+    there = dict.fromkeys(("server_2", "server_3", "server_4"), "node-2") | dict.fromkeys(
+        ("server_8", "server_9"), "node-3"
+    )
+    third = only_claim(answered(driver, only(ef.AskGroup, again(driver, 7)), **there))
+    assert third.node == "node-1"
+    # and there is no room for the first one any more
+    effects = driver.written(write, ev.WriteCode.NO_CAPACITY)
+    # then it is decided with what was found last: each rack has three
+    assert [again.node for again in claims_in(effects)] == ["node-1"], effects
 
 
 def racks_of_many_labels(labels: list[str]) -> SchedulerDriver:
