@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import inf
 
 from shared_scheduler.core.claim_state import ClaimState, OpenClaim
 from shared_scheduler.core.effects import Choice, FailureCode
@@ -310,8 +311,8 @@ class CheckState:
     #: whether the places of the servers have been asked for, and when for the last time
     looked_up: bool = False
     asked_s: float = 0.0
-    #: whether the request has used what was read for another one
-    recalled: bool = False
+    #: when what the request knows of them was asked for, by itself or by another one
+    found_s: float = -inf
     #: how often it has waited until one of these is possible
     looks_awaited: int = 0
     #: the nodes of the servers that the last question of spreading left out, because they were built

@@ -45,7 +45,7 @@ PLACING     no host, or no attempts left for a request      RECHECKING  recheck.
 PLACING     no host because of its hard spreading, and it   RECHECKING  AskGroup (spread_check.py)
             is time to read where the servers are
 PLACING     the same, it is not, but another request has    PLACING     decide again with that
-            read it of late
+            read it of late, after this one
 PLACING     the same, but none has, and there is time       PLACING     decide again after a pause
 RECHECKING  where the servers are is read, or is not, in    PLACING     decide again
             ``recheck_timeout_s``
@@ -326,7 +326,7 @@ class Requests:
         return self._checks.recall(state, step.now) or self._awaits_look(step, state, instance)
 
     def _awaits_look(self, step: Step, state: RequestState, instance: InstancePlacement) -> bool:
-        pause_s = self._checks.look_pause_s(state)
+        pause_s = self._checks.look_pause_s(state, step.now)
         if pause_s is None or self._is_crowded() or self._time_left.left_s(state, step.now + pause_s) <= 0.0:
             return False
         state.check.looks_awaited += 1

@@ -63,7 +63,8 @@ the table has no labels of servers without an agent, or that nova-scheduler has 
 than they are.  It uses what was found; all other servers, such as claims in flight, count where the table has them.
 One that its agent shows as built, and that Nova has deleted, does not count.
 These looks are rare (``looks.py``), because each reads every such server of a label.  Other requests of the label that
-would be refused use what was found for a short time, together with what the table has by then.
+would be refused use what was found for a short time, together with what the table has by then, unless what they know
+was asked for later.
 """
 
 from __future__ import annotations
@@ -186,26 +187,32 @@ class SpreadCheck:
         return group is not None and self._wants_look(state) and self._looks.may_begin(group.uuid, now)
 
     def recall(self, state: RequestState, now: float) -> bool:
-        """Use what a look for another request has found of late; False if there is nothing, or it was used already."""
+        """Use what a look for another request has found of late; False if the request knows nothing older."""
         check, group = state.check, state.request.group
-        if group is None or check.recalled or not self._wants_look(state):
+        if group is None or not self._may_use_looks(state):
             return False
         located = self._looks.kept(group.uuid, now)
-        if located is None:
+        if located is None or located.asked_s <= check.found_s:
             return False
         others = located.without(state.request.instance_uuids)
-        check.recalled = True
+        check.found_s = located.asked_s
         check.placed, check.vacated = others.placed, others.vacated
         check.unsettled, check.beside = others.unsettled, others.beside
         return True
 
-    def look_pause_s(self, state: RequestState) -> float | None:
-        """How long a request waits that may neither look nor has anything to recall; None if it does not."""
-        waits = self._wants_look(state) and not state.check.recalled
-        return pause_s(state.check.looks_awaited) if waits else None
+    def look_pause_s(self, state: RequestState, now: float) -> float | None:
+        """How long a request waits that may not look, and for whose label nothing was found of late; None if it does
+        not."""
+        group = state.request.group
+        if group is None or not self._wants_look(state) or self._looks.kept(group.uuid, now) is not None:
+            return None
+        return pause_s(state.check.looks_awaited)
 
     def _wants_look(self, state: RequestState) -> bool:
-        return not (state.request.dry_run or state.check.looked_up) and self.is_needed(state)
+        return not state.check.looked_up and self._may_use_looks(state)
+
+    def _may_use_looks(self, state: RequestState) -> bool:
+        return not state.request.dry_run and self.is_needed(state)
 
     def overhear(self, event: GroupAnswered, now: float) -> None:
         """Keep the answer to a look for which its request does not wait any more, for other requests."""
@@ -321,6 +328,7 @@ class SpreadCheck:
         """Note for the next decision where Placement has the servers that were looked up.  Those that hold nothing are
         deleted, or their request has failed."""
         table, check = self._table, state.check
+        check.found_s = check.asked_s
         standing = {uuid: frozenset(map(table.node_at, home)) for uuid, home in homes.items()}
         held = ((uuid, frozenset(map(table.node_at, slots))) for uuid, slots in others.items())
         check.beside = {uuid: more for uuid, nodes in held if (more := nodes - standing[uuid])}

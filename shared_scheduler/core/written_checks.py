@@ -88,9 +88,9 @@ class WrittenChecks:
         """Use what was found for another request, if there is something; the next decision sees it."""
         return self._spread_check.recall(state, now)
 
-    def look_pause_s(self, state: RequestState) -> float | None:
+    def look_pause_s(self, state: RequestState, now: float) -> float | None:
         """How long the request waits until it tries both again; None if it does not."""
-        return self._spread_check.look_pause_s(state)
+        return self._spread_check.look_pause_s(state, now)
 
     def learn(self, state: RequestState, event: GroupAnswered, now: float) -> Unsettled | None:
         """Note where they are, for the next decision; returns why they could not be read."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
@@ -287,7 +285,6 @@ def test_what_a_slow_look_finds_serves_the_others() -> None:
     assert only_claim(again(driver, 7)).node in ("node-1", "node-3")
 
 
-@pytest.mark.xfail(strict=True, reason="a request that has looked uses what it has found only, also if that is nothing")
 def test_a_request_whose_look_has_no_answer_uses_what_another_one_has_found() -> None:
     # given two slow looks
     driver = racks_of_which_one_is_full("node-1", "node-3")
@@ -300,7 +297,6 @@ def test_a_request_whose_look_has_no_answer_uses_what_another_one_has_found() ->
     assert claim.node in ("node-1", "node-3")
 
 
-@pytest.mark.xfail(strict=True, reason="a request uses what others have found once only")
 def test_a_request_that_is_decided_later_uses_what_has_been_found_since() -> None:
     # given a request that uses what a look has found, and whose write takes long
     driver = racks_of_which_one_is_full("node-1", "node-3")
