@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
@@ -315,6 +317,39 @@ def test_a_request_that_is_decided_later_uses_what_has_been_found_since() -> Non
     effects = driver.written(write, ev.WriteCode.NO_CAPACITY)
     # then it is decided with what was found last: each rack has three
     assert [again.node for again in claims_in(effects)] == ["node-1"], effects
+
+
+def no_route(driver: SchedulerDriver, ask: ef.AskGroup) -> list[ef.Effect]:
+    """The places cannot be read."""
+    return driver.give(ev.GroupAnswered(ask.ask_id, {}, "no route", cause=ask.cause))
+
+
+@pytest.mark.xfail(strict=True, reason="a request does not wait for a look that begins after it came")
+def test_a_request_that_has_waited_is_not_refused_while_a_later_one_looks() -> None:
+    # given a look that has failed, and a request that waits for the next one
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    no_route(driver, only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS))))
+    assert again(driver) == []
+    time_for_another_look(driver)
+    # when a request that comes later looks first, then the one that waits is not refused before the answer
+    ask = only(ef.AskGroup, again(driver, 7))
+    assert driver.wait(2.0) == []
+    # and both get a host
+    first = only_claim(answered(driver, ask, server_2="node-2"))
+    driver.accept(first, 9)
+    driver.hear(*(Increment(node, 1, 5) for node in ("node-1", "node-3")))
+    nodes = (claim.node for claim in claims_in(driver.wait(LOOK_INTERVAL_S)))
+    assert {first.node, *nodes} == {"node-1", "node-3"}
+
+
+def test_a_request_that_has_waited_is_refused_if_later_looks_have_no_answer_either() -> None:
+    # given requests that come every half second while Placement answers no look
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    effects = driver.ask(request("server-5", hints=HINTS)) + again(driver)
+    for number in range(7, 47):
+        effects += driver.wait(0.5) + again(driver, number)
+    # then the first one that has waited fails, long before its deadline
+    assert "req-6" in [one.request.request_id for one in of_kind(ef.Fail, effects)]
 
 
 def racks_of_many_labels(labels: list[str]) -> SchedulerDriver:
