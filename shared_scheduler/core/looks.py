@@ -4,8 +4,8 @@
 A look (``spread_check.py``) reads every server of a label that no agent reports as built, so looks are rare.  The
 requests of the label that come after it use what it has found, for as long as none of them may look.  One that comes
 while the answer is on its way, or when only other labels may look, tries again after pauses that double; the last one
-ends after the interval.  An answer is for all of them, also if the request that has looked has ended by then, or has
-gone on without it.
+ends after the interval.  It waits somewhat longer if a request that came later has begun a look by then.  An answer is
+for all of them, also if the request that has looked has ended by then, or has gone on without it.
 
 What was found may be wrong by then, as servers come and go.  Only requests use it that would be refused without it, and
 those that find a host with it are checked before the answer.  So it leads to no wrong answer, and to no refusal that
@@ -27,6 +27,8 @@ LOOK_INTERVAL_S, LOOK_LABELS_MAX = 5.0, 4096
 LOOKS_PER_S, LOOKS_BURST = 2.0, 20
 #: how often a request waits for a look, and the first pause; together longer than the interval
 LOOK_WAITS_MAX, LOOK_PAUSE_S = 6, 0.1
+#: how often more, each time for the last pause, while one is under way that has begun in this interval
+LATE_WAITS_MAX = 2
 #: what was found is kept for so long, and of so many servers of all labels; of a label with more of them, nothing is
 KEPT_S, KEPT_SERVERS_MAX = LOOK_INTERVAL_S, 20_000
 
@@ -95,6 +97,7 @@ class Looks:
         return None if kept is None or now > kept.at_s + KEPT_S else kept.located
 
 
-def pause_s(waits: int) -> float | None:
+def pause_s(waits: int, is_under_way: bool = False) -> float | None:
     """How long a request that has waited so often for a look waits again; None if it does not."""
-    return LOOK_PAUSE_S * 2.0**waits if waits < LOOK_WAITS_MAX else None
+    waits_max = LOOK_WAITS_MAX + LATE_WAITS_MAX * is_under_way
+    return LOOK_PAUSE_S * 2.0 ** min(waits, LOOK_WAITS_MAX - 1) if waits < waits_max else None

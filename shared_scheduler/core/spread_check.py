@@ -79,7 +79,7 @@ from cachetools import FIFOCache
 from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import GroupAnswered
 from shared_scheduler.core.group_check import CHECK_PAUSE_S, YIELD_PAUSE_S, Agreed, CheckAgain, Outcome, Yield
-from shared_scheduler.core.looks import Located, Looks, pause_s
+from shared_scheduler.core.looks import LOOK_INTERVAL_S, Located, Looks, pause_s
 from shared_scheduler.core.request_state import RequestState
 from shared_scheduler.core.step import Step
 from shared_scheduler.decision.host_restrictions import skips_filters
@@ -206,7 +206,12 @@ class SpreadCheck:
         group = state.request.group
         if group is None or not self._wants_look(state) or self._looks.kept(group.uuid, now) is not None:
             return None
-        return pause_s(state.check.looks_awaited)
+        return pause_s(state.check.looks_awaited, self._is_looking(group.uuid, now))
+
+    def _is_looking(self, label: str, now: float) -> bool:
+        """Whether an answer is on its way for which the label's next look has not become due."""
+        recent = (one.request.group for one in self._looking.values() if now < one.check.asked_s + LOOK_INTERVAL_S)
+        return any(group is not None and group.uuid == label for group in recent)
 
     def _wants_look(self, state: RequestState) -> bool:
         return not state.check.looked_up and self._may_use_looks(state)

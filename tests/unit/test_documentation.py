@@ -237,6 +237,7 @@ BUSY_PER_S = IDLE_PER_S + 60 * (TO_EACH + (TO_ONE - 1) / 8)
 OURS, AGENTS = SchedulerSettings(), agent_settings.AgentSettings()
 POLL_MINUTES = round(AGENTS.placement_poll_s / 60)
 FIRST_READ_S, READ_WITH_AGENT_S = (awaited_builds.READ_AFTER_S[at] for at in (0, awaited_builds.WITH_AGENT))
+LATE_WAITS = range(looks.LOOK_WAITS_MAX + looks.LATE_WAITS_MAX)
 AUDIT_S = next(opt.default for opt in opts.ALL if opt.name == "audit_interval_s")
 MICROVERSIONS = min(write_request.PUT_SCHEMAS), write_request.NEWEST_MICROVERSION
 [SWEEP_S] = (source.poll_s for source in read_registry.SOURCES if source.name == read_registry.ORPHANED)
@@ -323,6 +324,7 @@ SENTENCES = {
         f"once in {looks.LOOK_INTERVAL_S:.0f} s for one label or group, and twice a second in all",
         f"For {looks.KEPT_S:.0f} s, other requests",
         f"at most {sum(looks.pause_s(waits) or 0.0 for waits in range(looks.LOOK_WAITS_MAX)):.1f} s in all",
+        f"or {sum(looks.pause_s(waits, True) or 0.0 for waits in LATE_WAITS):.1f} s if another request begins",
         f"keeps what it has found of {looks.KEPT_SERVERS_MAX:,} servers",
     ),
     "doc/source/admin/tuning.rst": (

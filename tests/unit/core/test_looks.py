@@ -6,7 +6,15 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count, takewhile
 
-from shared_scheduler.core.looks import KEPT_S, KEPT_SERVERS_MAX, LOOK_INTERVAL_S, Located, Looks, pause_s
+from shared_scheduler.core.looks import (
+    KEPT_S,
+    KEPT_SERVERS_MAX,
+    LOOK_INTERVAL_S,
+    LOOK_WAITS_MAX,
+    Located,
+    Looks,
+    pause_s,
+)
 
 
 def servers(number: int, prefix: str = "server") -> Located:
@@ -81,3 +89,9 @@ def test_the_servers_of_a_request_are_left_out_wherever_they_are() -> None:
 def test_a_request_waits_for_more_than_the_interval_and_has_an_end() -> None:
     pauses = [pause_s(waits) for waits in takewhile(lambda waits: pause_s(waits) is not None, count())]
     assert LOOK_INTERVAL_S < sum(filter(None, pauses)) < 2 * LOOK_INTERVAL_S
+
+
+def test_a_request_waits_for_another_interval_if_a_look_begins_at_last_and_has_an_end() -> None:
+    pauses = list(takewhile(lambda pause: pause is not None, (pause_s(waits, True) for waits in count())))
+    more_s = sum(filter(None, pauses[LOOK_WAITS_MAX:]))
+    assert LOOK_INTERVAL_S < more_s < 2 * LOOK_INTERVAL_S

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
@@ -324,7 +322,6 @@ def no_route(driver: SchedulerDriver, ask: ef.AskGroup) -> list[ef.Effect]:
     return driver.give(ev.GroupAnswered(ask.ask_id, {}, "no route", cause=ask.cause))
 
 
-@pytest.mark.xfail(strict=True, reason="a request does not wait for a look that begins after it came")
 def test_a_request_that_has_waited_is_not_refused_while_a_later_one_looks() -> None:
     # given a look that has failed, and a request that waits for the next one
     driver = racks_of_which_one_is_full("node-1", "node-3")
