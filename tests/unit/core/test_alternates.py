@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.group_check import YIELD_PAUSE_S
@@ -151,3 +153,25 @@ def test_candidates_that_are_named_while_their_request_fails_are_not_claimed() -
     (delete,) = of_kind(ef.DeleteAllocation, driver.written(writes[0]))
     assert of_kind(ef.Fail, driver.deleted(delete))
     driver.idle()
+
+
+@pytest.mark.xfail(strict=True, reason="all are asked again when another host is chosen")
+def test_a_question_for_an_alternate_that_waits_is_not_asked_again_for_another_host() -> None:
+    # given four hosts, one emptier than the other, and a request for the best one; its alternates are asked for
+    driver = SchedulerDriver().with_agents("node-1").with_agents("node-2", free_mb=6144)
+    driver.with_agents("node-3", free_mb=4096).with_agents("node-4", free_mb=2048)
+    ask = only(ef.AskCandidates, driver.ask(request(root_only=False, num_alternates=2)))
+    claim = only_claim(driver.give(ev.CandidatesAnswered(ask.ask_id, (candidate_on(ask.node),), cause=ask.cause)))
+    slow = of_kind(ef.AskCandidates, driver.wait(0.001))
+    assert [claim.node, *(each.node for each in slow)] == ["node-1", "node-2", "node-3"]
+    # when its agent refuses, and the next host is claimed
+    (ask,) = of_kind(ef.AskCandidates, driver.refuse(claim))
+    claim = only_claim(driver.give(ev.CandidatesAnswered(ask.ask_id, (candidate_on(ask.node),), cause=ask.cause)))
+    # then Placement is asked for the host that was none of the best two alternates, and for no other one
+    more = only(ef.AskCandidates, driver.wait(0.001))
+    assert [claim.node, more.node] == ["node-2", "node-4"]
+    # and all answers are used
+    for each in (*slow, more):
+        driver.give(ev.CandidatesAnswered(each.ask_id, (candidate_on(each.node),), cause=each.cause))
+    answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    assert [choice.node for choice in answer.choices[0]] == ["node-2", "node-3", "node-4"]
