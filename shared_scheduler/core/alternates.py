@@ -8,6 +8,7 @@ the candidates of each; answers that come too late are ignored.
 
 They are searched while the claims are in flight, by a timer that rings at once, so that the claims leave first.  When
 a host is decided again, they are searched again, and also when the check of spreading has read where the others are.
+A question that waits then is not asked again: its answer is judged when it comes.
 """
 
 from __future__ import annotations
@@ -41,8 +42,7 @@ class Alternates:
         return state.alternates is None or not state.alternates.waiting
 
     def search_again(self, state: RequestState) -> None:
-        """Search once more for the same hosts, later.  Placement is not asked again about those that pass still, also
-        if it has not answered yet."""
+        """Search once more for the same hosts, later.  Placement is not asked again about those that pass still."""
         if state.alternates is not None:
             state.alternates.chosen = frozenset()
 
@@ -60,16 +60,15 @@ class Alternates:
 
     def search(self, step: Step, state: RequestState) -> None:
         """Find alternates, or ask Placement for the candidates of the best hosts."""
-        before, state.alternates = state.alternates, None
+        before, state.alternates = state.alternates or AlternatesSearch(frozenset()), None
         if not state.request.num_alternates:
             return
-        kept = before if before is not None and not before.chosen else AlternatesSearch(frozenset())
         state.alternates = search = AlternatesSearch(state.chosen())
         for cell in sorted({s.choice.cell for s in state.instances if s.choice is not None}):
             root_only = state.request.root_only or not state.request.forms
             found = self._planner.choose_alternates(state, cell) if root_only else None
             if found is None:
-                self._ask(step, state, search, cell, kept)
+                self._ask(step, state, search, cell, before)
             else:
                 search.found[cell] = found
         if search.waiting:
@@ -77,9 +76,10 @@ class Alternates:
             self._timers.set(("alternates", str(state.key)), at_s)
 
     def _ask(
-        self, step: Step, state: RequestState, search: AlternatesSearch, cell: str, kept: AlternatesSearch
+        self, step: Step, state: RequestState, search: AlternatesSearch, cell: str, before: AlternatesSearch
     ) -> None:
-        found, waiting = kept.by_node(), {node: ask_id for ask_id, node in kept.waiting.items()}
+        found = {} if before.chosen else before.by_node()
+        waiting = {node: ask_id for ask_id, node in before.waiting.items()}
         for node in self._planner.alternate_nodes(state, cell):
             search.asked.append(node)
             if node in found:

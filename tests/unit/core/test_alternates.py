@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.group_check import YIELD_PAUSE_S
@@ -155,7 +153,6 @@ def test_candidates_that_are_named_while_their_request_fails_are_not_claimed() -
     driver.idle()
 
 
-@pytest.mark.xfail(strict=True, reason="all are asked again when another host is chosen")
 def test_a_question_for_an_alternate_that_waits_is_not_asked_again_for_another_host() -> None:
     # given four hosts, one emptier than the other, and a request for the best one; its alternates are asked for
     driver = SchedulerDriver().with_agents("node-1").with_agents("node-2", free_mb=6144)
