@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
@@ -347,6 +349,18 @@ def test_a_request_that_has_waited_is_refused_if_later_looks_have_no_answer_eith
         effects += driver.wait(0.5) + again(driver, number)
     # then the first one that has waited fails, long before its deadline
     assert "req-6" in [one.request.request_id for one in of_kind(ef.Fail, effects)]
+
+
+@pytest.mark.xfail(strict=True, reason="another look begins every five seconds")
+def test_a_label_is_not_looked_for_again_while_the_answer_is_on_its_way() -> None:
+    # given a label with so many servers that Placement needs a minute for them, and requests that come all the time
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    effects = driver.ask(request("server-5", hints=HINTS))
+    for number in range(6, 46):
+        effects += driver.wait(0.5) + again(driver, number)
+    # then the two threads that read, also for the checks of all others, have one such question, not one more in each
+    # interval
+    assert len(of_kind(ef.AskGroup, effects)) == 1
 
 
 def racks_of_many_labels(labels: list[str]) -> SchedulerDriver:
