@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often it is read where the servers of a label are before a request is refused, and what was found of late.
 
-A look (``spread_check.py``) reads every server of a label that no agent reports as built, so looks are rare.  The
-requests of the label that come after it use what it has found, for as long as none of them may look.  One that comes
-while the answer is on its way, or when only other labels may look, tries again after pauses that double; the last one
-ends after the interval.  It waits somewhat longer if a request that came later has begun a look by then.  An answer is
-for all of them, also if the request that has looked has ended by then, or has gone on without it.
+A look (``spread_check.py``) reads every server of a label that no agent reports as built.  Few threads read, also for
+the checks of all other requests, so looks are rare, and a label has one at a time.
+
+The requests of the label that come after it use what it has found, for as long as none of them may look.  One that
+comes while the answer is on its way, or when only other labels may look, tries again after pauses that double; the last
+one ends after the interval.  It waits somewhat longer if a request that came later has begun a look by then.  An answer
+is for all of them, also if the request that has looked has ended by then, or has gone on without it.
 
 What was found may be wrong by then, as servers come and go.  Only requests use it that would be refused without it, and
 those that find a host with it are checked before the answer.  So it leads to no wrong answer, and to no refusal that
@@ -25,9 +27,11 @@ from shared_scheduler.protocol.rate_limits import TokenBucket, TokenBuckets
 LOOK_INTERVAL_S, LOOK_LABELS_MAX = 5.0, 4096
 #: the looks of all labels: a second, and at once
 LOOKS_PER_S, LOOKS_BURST = 2.0, 20
+#: an answer that has not come for so long is lost; until then the label has no other look
+LOOK_LOST_S = 60.0
 #: how often a request waits for a look, and the first pause; together longer than the interval
 LOOK_WAITS_MAX, LOOK_PAUSE_S = 6, 0.1
-#: how often more, each time for the last pause, while one is under way that has begun in this interval
+#: how often more, each time for the last pause, while an answer is on its way
 LATE_WAITS_MAX = 2
 #: what was found is kept for so long, and of so many servers of all labels; of a label with more of them, nothing is
 KEPT_S, KEPT_SERVERS_MAX = LOOK_INTERVAL_S, 20_000

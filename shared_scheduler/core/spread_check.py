@@ -79,7 +79,7 @@ from cachetools import FIFOCache
 from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import GroupAnswered
 from shared_scheduler.core.group_check import CHECK_PAUSE_S, YIELD_PAUSE_S, Agreed, CheckAgain, Outcome, Yield
-from shared_scheduler.core.looks import LOOK_INTERVAL_S, Located, Looks, pause_s
+from shared_scheduler.core.looks import LOOK_LOST_S, Located, Looks, pause_s
 from shared_scheduler.core.request_state import RequestState
 from shared_scheduler.core.step import Step
 from shared_scheduler.decision.host_restrictions import skips_filters
@@ -184,7 +184,9 @@ class SpreadCheck:
         """Whether a request that spreading has refused may find a host when the places of the servers are read, and it
         is time for that.  A dry run does not look, because its other servers would hold room in the table meanwhile."""
         group = state.request.group
-        return group is not None and self._wants_look(state) and self._looks.may_begin(group.uuid, now)
+        if group is None or not self._wants_look(state) or self._is_looking(group.uuid, now):
+            return False
+        return self._looks.may_begin(group.uuid, now)
 
     def recall(self, state: RequestState, now: float) -> bool:
         """Use what a look for another request has found of late; False if the request knows nothing older."""
@@ -209,9 +211,9 @@ class SpreadCheck:
         return pause_s(state.check.looks_awaited, self._is_looking(group.uuid, now))
 
     def _is_looking(self, label: str, now: float) -> bool:
-        """Whether an answer is on its way for which the label's next look has not become due."""
-        recent = (one.request.group for one in self._looking.values() if now < one.check.asked_s + LOOK_INTERVAL_S)
-        return any(group is not None and group.uuid == label for group in recent)
+        """Whether the answer to a look for this label is on its way."""
+        looking = (one.request.group for one in self._looking.values() if now < one.check.asked_s + LOOK_LOST_S)
+        return any(group is not None and group.uuid == label for group in looking)
 
     def _wants_look(self, state: RequestState) -> bool:
         return not state.check.looked_up and self._may_use_looks(state)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
+from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_LOST_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.spread_request import label_uuid
@@ -158,7 +156,8 @@ def test_requests_of_one_label_look_once_in_a_while() -> None:
     # then Placement is not asked for each member a hundred times: two threads read, also for the checks of all others
     assert len(asks) == 1
     assert not of_kind(ef.AskGroup, driver.wait(LOOK_INTERVAL_S / 2))
-    # and it is asked again after a while, also without an answer, and once
+    # and it is asked again after a while, and once
+    assert not of_kind(ef.AskGroup, answered(driver, asks[0]))
     effects = driver.wait(LOOK_INTERVAL_S / 2) + again(driver) + driver.wait(LOOK_INTERVAL_S / 2)
     assert len(of_kind(ef.AskGroup, effects)) == 1
 
@@ -270,33 +269,29 @@ def test_what_a_look_finds_after_its_request_has_ended_serves_the_others() -> No
     assert only_claim(driver.wait(1.0)).node in ("node-1", "node-3")
 
 
-def a_slow_look(driver: SchedulerDriver) -> ef.AskGroup:
-    """A request looks, and goes on without the answer."""
+def test_what_a_slow_look_finds_serves_the_others() -> None:
+    # given a look that takes so long that its request goes on without the answer
+    driver = racks_of_which_one_is_full("node-1", "node-3")
     ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
     time_for_another_look(driver)
-    return ask
-
-
-def test_what_a_slow_look_finds_serves_the_others() -> None:
-    # given a look that takes so long that its request goes on without the answer, and the next one
-    driver = racks_of_which_one_is_full("node-1", "node-3")
-    ask = a_slow_look(driver)
-    only(ef.AskGroup, again(driver))
-    # when the first answer comes, then it serves the next request
+    # when the answer comes, and the next request looks
     assert answered(driver, ask, server_2="node-2") == []
+    only(ef.AskGroup, again(driver))
+    # then it serves the one after that
     assert only_claim(again(driver, 7)).node in ("node-1", "node-3")
 
 
-def test_a_request_whose_look_has_no_answer_uses_what_another_one_has_found() -> None:
-    # given two slow looks
+def test_a_request_that_has_gone_on_without_the_answer_to_its_look_uses_it_when_it_comes() -> None:
+    # given a look that takes so long that its request asks Placement which hosts fit
     driver = racks_of_which_one_is_full("node-1", "node-3")
-    ask = a_slow_look(driver)
-    only(ef.AskGroup, again(driver))
-    # when the first answer comes before the second request goes on without its own one
+    ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
+    (fitting,) = of_kind(ef.AskFitting, driver.wait(SchedulerSettings().recheck_timeout_s))
+    # when the answer to the look comes before that, and the request is decided again
     assert answered(driver, ask, server_2="node-2") == []
-    # then it goes on with this one
-    (claim,) = claims_in(driver.wait(SchedulerSettings().recheck_timeout_s))
-    assert claim.node in ("node-1", "node-3")
+    driver.give(ev.FittingAnswered(fitting.ask_id, frozenset({"node-1"}), cause=fitting.cause))
+    there = {"server-11": Consumer(taken("node-1"), True, WEB)}
+    # then it knows where the servers are
+    assert only_claim(driver.hear(snapshot("node-1", 3, consumers=there))).node in ("node-1", "node-3")
 
 
 def test_a_request_that_is_decided_later_uses_what_has_been_found_since() -> None:
@@ -351,7 +346,6 @@ def test_a_request_that_has_waited_is_refused_if_later_looks_have_no_answer_eith
     assert "req-6" in [one.request.request_id for one in of_kind(ef.Fail, effects)]
 
 
-@pytest.mark.xfail(strict=True, reason="another look begins every five seconds")
 def test_a_label_is_not_looked_for_again_while_the_answer_is_on_its_way() -> None:
     # given a label with so many servers that Placement needs a minute for them, and requests that come all the time
     driver = racks_of_which_one_is_full("node-1", "node-3")
@@ -361,6 +355,9 @@ def test_a_label_is_not_looked_for_again_while_the_answer_is_on_its_way() -> Non
     # then the two threads that read, also for the checks of all others, have one such question, not one more in each
     # interval
     assert len(of_kind(ef.AskGroup, effects)) == 1
+    # and an answer that has not come for long is not waited for
+    driver.wait(LOOK_LOST_S)
+    assert of_kind(ef.AskGroup, again(driver, 46))
 
 
 def racks_of_many_labels(labels: list[str]) -> SchedulerDriver:
