@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_LOST_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
@@ -269,16 +271,15 @@ def test_what_a_look_finds_after_its_request_has_ended_serves_the_others() -> No
     assert only_claim(driver.wait(1.0)).node in ("node-1", "node-3")
 
 
+@pytest.mark.xfail(strict=True, reason="the next request looks, and goes on without the answer as well")
 def test_what_a_slow_look_finds_serves_the_others() -> None:
     # given a look that takes so long that its request goes on without the answer
     driver = racks_of_which_one_is_full("node-1", "node-3")
     ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
     time_for_another_look(driver)
-    # when the answer comes, and the next request looks
+    # when the answer comes, then it serves the next request
     assert answered(driver, ask, server_2="node-2") == []
-    only(ef.AskGroup, again(driver))
-    # then it serves the one after that
-    assert only_claim(again(driver, 7)).node in ("node-1", "node-3")
+    assert only_claim(again(driver)).node in ("node-1", "node-3")
 
 
 def test_a_request_that_has_gone_on_without_the_answer_to_its_look_uses_it_when_it_comes() -> None:
