@@ -4,10 +4,10 @@
 A look (``spread_check.py``) reads every server of a label that no agent reports as built.  Few threads read, also for
 the checks of all other requests, so looks are rare, and a label has one at a time.
 
-The requests of the label that come after it use what it has found, for as long as none of them may look.  One that
-comes while the answer is on its way, or when only other labels may look, tries again after pauses that double; the last
-one ends after the interval.  It waits somewhat longer if a request that came later has begun a look by then.  An answer
-is for all of them, also if the request that has looked has ended by then, or has gone on without it.
+The requests of the label that come after it use what it has found, and look only if they would be refused nevertheless.
+One that comes while the answer is on its way, or when only other labels may look, tries again after pauses that double;
+the last one ends after the interval.  It waits somewhat longer if a request that came later has begun a look by then.
+An answer is for all of them, also if the request that has looked has ended by then, or has gone on without it.
 
 What was found may be wrong by then, as servers come and go.  Only requests use it that would be refused without it, and
 those that find a host with it are checked before the answer.  So it leads to no wrong answer, and to no refusal that

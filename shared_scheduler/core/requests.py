@@ -42,11 +42,11 @@ PLACING     no host, but some were left out for others of   PLACING     include 
             label whose requests had no answer
 PLACING     no host, or no attempts left for a request      RECHECKING  recheck.py asks, and corrects rows
             that is not root-only; Placement was not asked
-PLACING     no host because of its hard spreading, and it   RECHECKING  AskGroup (spread_check.py)
-            is time to read where the servers are
-PLACING     the same, it is not, but another request has    PLACING     decide again with that
-            read it of late, after this one
-PLACING     the same, but none has, and there is time       PLACING     decide again after a pause
+PLACING     no host because of its hard spreading, and      PLACING     decide again with that
+            another request has read of late, after this
+            one, where the servers are
+PLACING     the same, none has, and it is time to read it   RECHECKING  AskGroup (spread_check.py)
+PLACING     the same, it is not, and there is time to wait  PLACING     decide again after a pause
 RECHECKING  where the servers are is read, or is not, in    PLACING     decide again
             ``recheck_timeout_s``
 RECHECKING  where they are cannot be read                   FAILING     cancel every claim
@@ -318,12 +318,14 @@ class Requests:
             self._no_host(step, state, left)
 
     def _locates(self, step: Step, state: RequestState, instance: InstancePlacement) -> bool:
-        """Read where the servers are, or use what was read for another request, or wait until one of these is possible;
+        """Use what was read for another request, or read where the servers are, or wait until one of these is possible;
         False if it was done already, or does not help."""
+        if self._checks.recall(state, step.now):
+            return True
         if self._checks.may_look(state, step.now):
             self._look(step, state)
             return True
-        return self._checks.recall(state, step.now) or self._awaits_look(step, state, instance)
+        return self._awaits_look(step, state, instance)
 
     def _awaits_look(self, step: Step, state: RequestState, instance: InstancePlacement) -> bool:
         pause_s = self._checks.look_pause_s(state, step.now)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_LOST_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
@@ -271,7 +269,6 @@ def test_what_a_look_finds_after_its_request_has_ended_serves_the_others() -> No
     assert only_claim(driver.wait(1.0)).node in ("node-1", "node-3")
 
 
-@pytest.mark.xfail(strict=True, reason="the next request looks, and goes on without the answer as well")
 def test_what_a_slow_look_finds_serves_the_others() -> None:
     # given a look that takes so long that its request goes on without the answer
     driver = racks_of_which_one_is_full("node-1", "node-3")
