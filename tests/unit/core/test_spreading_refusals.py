@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_LOST_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
@@ -356,6 +358,20 @@ def test_a_label_is_not_looked_for_again_while_the_answer_is_on_its_way() -> Non
     # and an answer that has not come for long is not waited for
     driver.wait(LOOK_LOST_S)
     assert of_kind(ef.AskGroup, again(driver, 46))
+
+
+@pytest.mark.xfail(strict=True, reason="what was found earlier is the last word for it")
+def test_a_request_is_not_refused_with_what_was_found_earlier_while_a_newer_answer_is_on_its_way() -> None:
+    # given a label for which a look has found no host, and another look five seconds later
+    driver = racks_of_which_one_is_full("node-1", "node-3")
+    answered(driver, only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS))))
+    time_for_another_look(driver)
+    ask = only(ef.AskGroup, again(driver))
+    # when another request comes before its answer, then it waits
+    assert again(driver, 7) == []
+    # and both get a host
+    first = only_claim(answered(driver, ask, server_2="node-2")).node
+    assert {first, only_claim(driver.wait(LOOK_PAUSE_S)).node} == {"node-1", "node-3"}
 
 
 def racks_of_many_labels(labels: list[str]) -> SchedulerDriver:
