@@ -203,12 +203,15 @@ class SpreadCheck:
         return True
 
     def look_pause_s(self, state: RequestState, now: float) -> float | None:
-        """How long a request waits that may not look, and for whose label nothing was found of late; None if it does
-        not."""
+        """How long a request waits that may not look, unless what was found of late is the newest that it can get; None
+        if it does not."""
         group = state.request.group
-        if group is None or not self._wants_look(state) or self._looks.kept(group.uuid, now) is not None:
+        if group is None or not self._wants_look(state):
             return None
-        return pause_s(state.check.looks_awaited, self._is_looking(group.uuid, now))
+        is_looking = self._is_looking(group.uuid, now)
+        if self._looks.kept(group.uuid, now) is not None and not is_looking:
+            return None
+        return pause_s(state.check.looks_awaited, is_looking)
 
     def _is_looking(self, label: str, now: float) -> bool:
         """Whether the answer to a look for this label is on its way."""

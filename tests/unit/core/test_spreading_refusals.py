@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_LOST_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
@@ -360,7 +358,6 @@ def test_a_label_is_not_looked_for_again_while_the_answer_is_on_its_way() -> Non
     assert of_kind(ef.AskGroup, again(driver, 46))
 
 
-@pytest.mark.xfail(strict=True, reason="what was found earlier is the last word for it")
 def test_a_request_is_not_refused_with_what_was_found_earlier_while_a_newer_answer_is_on_its_way() -> None:
     # given a label for which a look has found no host, and another look five seconds later
     driver = racks_of_which_one_is_full("node-1", "node-3")
