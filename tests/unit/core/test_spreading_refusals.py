@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_LOST_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.decision.decision_settings import DecisionSettings
+from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.spread_request import label_uuid
 from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.protocol.messages import Consumer, Increment
@@ -371,20 +374,26 @@ def test_a_request_is_not_refused_with_what_was_found_earlier_while_a_newer_answ
     assert {first, only_claim(driver.wait(LOOK_PAUSE_S)).node} == {"node-1", "node-3"}
 
 
-def racks_of_many_labels(labels: list[str]) -> SchedulerDriver:
-    """Racks of which none can get a server more of any of these labels."""
+def racks_of_many_labels(labels: list[str], one_project: bool = False) -> SchedulerDriver:
+    """Racks of which none can get a server more of any of these labels; each of them is of another project, or not."""
     driver = racks_of_which_one_is_full("node-1", "node-3")
     one = {"node-1": {"VCPU": 1}}
-    there = {f"server-{label}": Consumer(one, True, label_uuid("project", label)) for label in labels}
+    projects = {label: "project" if one_project else f"project of {label}" for label in labels}
+    there = {f"server-{label}": Consumer(one, True, label_uuid(projects[label], label)) for label in labels}
     driver.hear(snapshot("node-1", 3, vcpus=100, consumers=there), snapshot("node-3", 3, vcpus=0))
     return driver
 
 
-def looks_for(driver: SchedulerDriver, label: str, request_id: str) -> bool:
-    """Whether a request for one more server of a label looks before it is refused."""
+def one_more(label: str, request_id: str, project: str = "") -> Request:
+    """A request for one more server of a label."""
     hints = HINTS | {"shared_scheduler:label": (label,)}
-    asked = request(f"{request_id}x", request_id=request_id, hints=hints)
-    return bool(of_kind(ef.AskGroup, driver.ask(asked)))
+    project = project or f"project of {label}"
+    return request(f"{request_id}x", request_id=request_id, project_id=project, hints=hints)
+
+
+def looks_for(driver: SchedulerDriver, label: str, request_id: str, project: str = "") -> bool:
+    """Whether a request for one more server of a label looks before it is refused."""
+    return bool(of_kind(ef.AskGroup, driver.ask(one_more(label, request_id, project))))
 
 
 LABELS = [f"label-{number}" for number in range(LOOKS_BURST + 1)]
@@ -404,6 +413,23 @@ def test_a_label_that_has_not_looked_for_the_sake_of_others_looks_as_soon_as_it_
     # when there is time for one more look, then it looks
     (ask,) = of_kind(ef.AskGroup, driver.wait(2 / LOOKS_PER_S))
     assert ask.label == LABELS[-1]
+
+
+@pytest.mark.xfail(strict=True, reason="one project may have all looks")
+def test_the_labels_of_one_project_do_not_keep_those_of_others_from_looking() -> None:
+    # given a project with many labels that can get no server more, whose client tries again and again
+    labels = [f"label-{number}" for number in range(3 * LOOKS_BURST)]
+    driver = racks_of_many_labels(labels, one_project=True)
+    for attempt in range(6):
+        driver.wait(0.25)
+        for label in labels:
+            for ask in of_kind(ef.AskGroup, driver.ask(one_more(label, f"{label} {attempt}", "project"))):
+                answered(driver, ask)
+    # when a request of another project would be refused, then it looks nevertheless
+    for node in ("node-1", "node-3"):
+        there = {f"server-on-{node}": Consumer(taken(node), True, label_uuid("other", "web"))}
+        driver.hear(snapshot(node, 9, consumers=there))
+    assert looks_for(driver, "web", "req-other", "other")
 
 
 def test_a_look_without_an_answer_does_not_keep_a_request_until_its_deadline() -> None:
