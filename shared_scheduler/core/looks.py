@@ -27,6 +27,8 @@ from shared_scheduler.protocol.rate_limits import TokenBucket, TokenBuckets
 LOOK_INTERVAL_S, LOOK_LABELS_MAX = 5.0, 4096
 #: the looks of all labels: a second, and at once
 LOOKS_PER_S, LOOKS_BURST = 2.0, 20
+#: the part of these that one project may have
+PROJECT_PART = 0.5
 #: an answer that has not come for so long is lost; until then the label has no other look
 LOOK_LOST_S = 60.0
 #: how often a request waits for a look, and the first pause; together longer than the interval
@@ -77,13 +79,17 @@ class Looks:
 
     def __init__(self) -> None:
         self._of_label = TokenBuckets(1 / LOOK_INTERVAL_S, 1, LOOK_LABELS_MAX)
+        self._of_project = TokenBuckets(LOOKS_PER_S * PROJECT_PART, LOOKS_BURST * PROJECT_PART, LOOK_LABELS_MAX)
         self._of_all = TokenBucket(LOOKS_PER_S, LOOKS_BURST)
         self._kept: FIFOCache[str, _Kept] = FIFOCache(KEPT_SERVERS_MAX, getsizeof=_Kept.size)
 
-    def may_begin(self, label: str, now: float) -> bool:
+    def may_begin(self, label: str, project: str, now: float) -> bool:
         """Whether it is time for a look, which begins then."""
-        is_time = self._of_all.wait_s(now) == 0.0  # first: the interval of its label begins with a look only
-        return is_time and self._of_label.take(label, now) and self._of_all.take(now)
+        # first: the interval of its label begins with a look only
+        is_time = self._of_all.wait_s(now) == self._of_project.wait_s(project, now) == 0.0
+        if not (is_time and self._of_label.take(label, now)):
+            return False
+        return self._of_project.take(project, now) and self._of_all.take(now)
 
     def keep(self, label: str, located: Located, now: float) -> None:
         """Keep what a look has found for the next requests of its label, unless a later look has told already."""

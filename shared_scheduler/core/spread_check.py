@@ -186,7 +186,7 @@ class SpreadCheck:
         group = state.request.group
         if group is None or not self._wants_look(state) or self._is_looking(group.uuid, now):
             return False
-        return self._looks.may_begin(group.uuid, now)
+        return self._looks.may_begin(group.uuid, state.request.project_id, now)
 
     def recall(self, state: RequestState, now: float) -> bool:
         """Use what a look for another request has found of late; False if the request knows nothing older."""

@@ -57,6 +57,11 @@ class TokenBuckets:
         self._rate_per_s, self._burst = rate_per_s, burst
         self._of: Memo[str, TokenBucket] = Memo(keys_max)
 
+    def wait_s(self, key: str, now: float) -> float:
+        """Seconds until there is a token of a key; 0 if there is one."""
+        bucket = self._of.get(key)
+        return 0.0 if bucket is None else bucket.wait_s(now)
+
     def take(self, key: str, now: float, tokens: float = 1) -> bool:
         """Take tokens of a key; False if there are not as many."""
         bucket = self._of.get(key)

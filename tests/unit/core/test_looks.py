@@ -26,13 +26,13 @@ def servers(number: int, prefix: str = "server") -> Located:
 def test_what_was_found_is_forgotten_when_the_label_may_look_again() -> None:
     # given a look with an answer
     looks, found = Looks(), servers(2)
-    assert looks.may_begin("web", 100.0)
+    assert looks.may_begin("web", "project", 100.0)
     looks.keep("web", found, 100.0)
     # then it is there while the label may not look, and not longer
-    assert not looks.may_begin("web", 100.0 + LOOK_INTERVAL_S - 0.1)
+    assert not looks.may_begin("web", "project", 100.0 + LOOK_INTERVAL_S - 0.1)
     assert looks.kept("web", 100.0 + LOOK_INTERVAL_S - 0.1) == found
     assert looks.kept("web", 100.1 + KEPT_S) is None
-    assert looks.may_begin("web", 100.1 + KEPT_S)
+    assert looks.may_begin("web", "project", 100.1 + KEPT_S)
 
 
 def test_the_newest_look_counts() -> None:

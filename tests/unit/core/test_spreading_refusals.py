@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_LOST_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
@@ -415,7 +413,6 @@ def test_a_label_that_has_not_looked_for_the_sake_of_others_looks_as_soon_as_it_
     assert ask.label == LABELS[-1]
 
 
-@pytest.mark.xfail(strict=True, reason="one project may have all looks")
 def test_the_labels_of_one_project_do_not_keep_those_of_others_from_looking() -> None:
     # given a project with many labels that can get no server more, whose client tries again and again
     labels = [f"label-{number}" for number in range(3 * LOOKS_BURST)]
