@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from cachetools import FIFOCache
 
@@ -60,6 +61,7 @@ from shared_scheduler.protocol.causes import cause_of
 from shared_scheduler.protocol.messages import (
     BuildResult,
     Claim,
+    Heartbeat,
     Hello,
     Leaf,
     Message,
@@ -174,15 +176,14 @@ class AgentCore:
             self._keep_claims()
             self._sync()
             self._open_when_due(now)
-            self._effects += self.publisher.due(now)
-            self._effects += self._ends_of_builds.due(now)
+            self._effects += (self._with_ends(effect, now) for effect in self.publisher.due(now))
         return self._effects
 
     def next_deadline_s(self, now: float) -> float | None:
         """When a ``Tick`` is due at the latest; None after ``Stopping``."""
         if self._stopped:
             return None
-        wanted = [self.publisher.next_deadline_s(now), self.tree.due_s(), self._ends_of_builds.next_due_s()]
+        wanted = [self.publisher.next_deadline_s(now), self.tree.due_s()]
         if self.ledger.mirror.tree_known:  # otherwise there are no providers whose allocations could be read
             wanted += [self.allocations.due_s(), self._next_check_s()]
         if self._connected and not self.publisher.open:
@@ -510,6 +511,13 @@ class AgentCore:
         self._effects += self.publisher.sync(
             ledger.leaves | ledger.mirror.leaves() | agent, ledger.consumers(), ledger.claims(), self._cause
         )
+
+    def _with_ends(self, effect: Effect, now: float) -> Effect:
+        """A heartbeat to all carries the ends of builds that are due once more."""
+        if not (isinstance(effect, Broadcast) and isinstance(effect.message, Heartbeat)):
+            return effect
+        ends = self._ends_of_builds.take_due(now)
+        return Broadcast(replace(effect.message, ends=ends)) if ends else effect
 
     def _open_when_due(self, now: float) -> None:
         is_time = self.ready or now >= self._open_at_s

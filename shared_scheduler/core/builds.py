@@ -5,9 +5,9 @@ The agent names the scheduler whose claim placed the instance.  If that one has 
 live schedulers records the end.  Two schedulers that differ about who is alive may both record it; a reader sees it
 twice, which is harmless, and nobody waits for the other.
 
-An agent sends each end several times.  This scheduler remembers those that it has recorded.  Ends of past epochs are
-dropped, because anybody who reads the broker can send them again.  What no agent reports is read from Nova's databases
-(``awaited_builds.py``).
+An agent sends each end, and later a heartbeat of the agent carries it once more.  This scheduler remembers those that
+it has recorded.  Ends of past epochs are dropped, because anybody who reads the broker can send them again.  What no
+agent reports is read from Nova's databases (``awaited_builds.py``).
 """
 
 from __future__ import annotations

@@ -390,8 +390,13 @@ class SchedulerCore:
                 for increment in message.news:
                     self.nodes.receive(step, cell, increment)
                 self.claims.on_verdict(step, message)
-            case Increment() | Heartbeat() | Snapshot() | Hello() | Leave():
+            case Increment() | Snapshot() | Hello() | Leave():
                 self.nodes.receive(step, cell, message)
+            case Heartbeat():
+                self.nodes.receive(step, cell, message)
+                for end in message.ends:
+                    step.trigger = end
+                    self.builds.ended(step, cell, end)
             case BuildResult():
                 self.builds.ended(step, cell, message)
             case _:

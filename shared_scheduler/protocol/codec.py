@@ -424,23 +424,44 @@ _INCREMENT = (
 )
 
 
-def _read_news(value: Any) -> tuple[Increment, ...]:
-    if type(value) is not list or len(value) > limits.VERDICT_NEWS_MAX_MESSAGES:
-        raise FieldError(f"a list of at most {limits.VERDICT_NEWS_MAX_MESSAGES} was expected")
-    rows = (list_of(item, len(_INCREMENT)) for item in value)
-    return tuple(Increment(*(f.read(v) for f, v in zip(_INCREMENT, row, strict=False))) for row in rows)
+_BUILD_RESULT = (
+    _id("node"),
+    _EPOCH,
+    _id("consumer"),
+    _same("succeeded", flag),
+    _text("reason", limits.BUILD_REASON_MAX_CHARS, chars_min=0),
+    _address("scheduler", chars_min=0),
+    _count("number"),
+)
 
 
-def _write_news(value: Any) -> list[list[Any]]:
-    if len(value) > limits.VERDICT_NEWS_MAX_MESSAGES:
-        raise FieldError(f"{len(value)} increments, but at most {limits.VERDICT_NEWS_MAX_MESSAGES} are allowed")
-    return [[f.write(getattr(item, f.name)) for f in _INCREMENT] for item in value]
+def _messages(name: str, message: type[Increment | BuildResult], fields: tuple[Field, ...], most: int) -> Field:
+    """Whole messages of one type in a field of another message, at most ``most``."""
+
+    def read(value: Any) -> tuple[Increment | BuildResult, ...]:
+        if type(value) is not list or len(value) > most:
+            raise FieldError(f"a list of at most {most} was expected")
+        rows = (list_of(item, len(fields)) for item in value)
+        return tuple(message(*(f.read(v) for f, v in zip(fields, row, strict=False))) for row in rows)
+
+    def write(value: Any) -> list[list[Any]]:
+        if len(value) > most:
+            raise FieldError(f"{len(value)} messages, but at most {most} are allowed")
+        return [[f.write(getattr(item, f.name)) for f in fields] for item in value]
+
+    return Field(name, read, write)
 
 
 def _news_are_of_its_node(verdict: Verdict) -> None:
     for increment in verdict.news:
         if increment.node != verdict.node or increment.epoch != verdict.epoch:
             raise FieldError("increments of another node or epoch")
+
+
+def _ends_are_of_its_node(heartbeat: Heartbeat) -> None:
+    for end in heartbeat.ends:
+        if end.node != heartbeat.node or end.epoch > heartbeat.epoch:
+            raise FieldError("ends of builds of another node, or of a later epoch")
 
 
 def _layout(
@@ -493,7 +514,9 @@ LAYOUTS: Mapping[int, Layout] = {
         _host(),
         _count("digest", limits.DIGEST_MAX),
         _count("groups_digest", limits.DIGEST_MAX),
-        later=1,
+        _messages("ends", BuildResult, _BUILD_RESULT, limits.HEARTBEAT_ENDS_MAX),
+        later=2,
+        consistent=_ends_are_of_its_node,
     ),
     5: _layout(Leave, limits.SMALL_BODY_MAX_BYTES, _id("node"), _EPOCH, _count("sequence")),
     6: _layout(
@@ -529,7 +552,7 @@ LAYOUTS: Mapping[int, Layout] = {
         _same("accepted", flag),
         Field("reason", read_reason, write_reason),
         _count("reflected_sequence"),
-        Field("news", _read_news, _write_news),
+        _messages("news", Increment, _INCREMENT, limits.VERDICT_NEWS_MAX_MESSAGES),
         consistent=_news_are_of_its_node,
     ),
     9: _layout(
@@ -544,13 +567,7 @@ LAYOUTS: Mapping[int, Layout] = {
     10: _layout(
         BuildResult,
         limits.SMALL_BODY_MAX_BYTES,
-        _id("node"),
-        _EPOCH,
-        _id("consumer"),
-        _same("succeeded", flag),
-        _text("reason", limits.BUILD_REASON_MAX_CHARS, chars_min=0),
-        _address("scheduler", chars_min=0),
-        _count("number"),
+        *_BUILD_RESULT,
     ),
 }
 

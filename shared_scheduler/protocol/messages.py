@@ -183,7 +183,8 @@ class Snapshot:
 class Heartbeat:
     """The agent is alive, with this newest sequence.  Reveals a lost last message and silent corruption.
 
-    ``digest`` and ``groups_digest`` as in a snapshot; a release without groups knows only the first one."""
+    ``digest`` and ``groups_digest`` as in a snapshot; a release without groups knows only the first one.  ``ends`` are
+    results of builds that are sent once more; a release that does not know them ignores them."""
 
     node: str
     epoch: int
@@ -191,6 +192,7 @@ class Heartbeat:
     host: str
     digest: int
     groups_digest: int = 0
+    ends: tuple[BuildResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +281,8 @@ class Resync:
 class BuildResult:
     """From an agent to the scheduler that placed an instance, or to all: nova-compute has ended its build on this node.
 
-    It changes no state, so it has no sequence; it is sent several times because one may be lost.  ``reason`` is the
-    text of the error if the build failed.  ``scheduler`` is the address of the scheduler whose claim placed the
+    It changes no state, so it has no sequence; because it may be lost, a heartbeat carries it once more.  ``reason`` is
+    the text of the error if the build failed.  ``scheduler`` is the address of the scheduler whose claim placed the
     instance, empty if the agent does not know it.  ``number`` counts the ends of an epoch from 1, so that one that
     arrives again is recognised; 0 from releases that send it once.  Releases without records ignore this message.
     """

@@ -44,7 +44,5 @@ def test_an_idle_fleet_sends_heartbeats_and_nothing_else(cloud: Cloud) -> None:
     before = cloud_state.counter(cloud, "received_heartbeat")
     heard = received(cloud, WATCHED_S)
 
-    # the ends of the two builds are told again after 30, 120 and 480 s, each at most once in this time
-    assert heard.pop("received_buildresult", 0) <= 2
     assert set(heard) <= {"received_heartbeat"}, heard
     cloud.wait(lambda: cloud_state.counter(cloud, "received_heartbeat") >= before + 3, "a heartbeat of each host")

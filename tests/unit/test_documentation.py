@@ -227,7 +227,7 @@ MIB = 1024 * limits.KIB
 QUIET_S = limits.QUIET_INTERVALS * limits.HEARTBEAT_INTERVAL_S
 MEAN_S = QUIET_S * (1 - limits.QUIET_JITTER / 2)
 #: messages that are delivered for each server that is placed: the claim, its verdict and the end of the build to one
-#: program; two increments and the end of the build again to each scheduler, and a heartbeat and an increment more there
+#: program; two increments to each scheduler, and a heartbeat and an increment more there
 WITH_ONE, WITH_TWO = (sum(message_counters.expected(schedulers)["delivered"].values()) for schedulers in (1, 2))
 TO_ONE, TO_EACH = 2 * WITH_ONE - WITH_TWO, WITH_TWO - WITH_ONE + 2
 AGAIN_MINUTES = f"{WORDS[round(ends_of_builds.AGAIN_AFTER_S / 60)]} minutes"
@@ -257,7 +257,7 @@ SENTENCES = {
     ),
     "doc/source/admin/large_clouds.rst": (
         f"every {QUIET_S * (1 - limits.QUIET_JITTER):.1f} to {QUIET_S:.0f} s, {MEAN_S:.1f} s in the mean",
-        f"sent twice: to the scheduler that placed the server, and {AGAIN_MINUTES} later to all - 2 R - R + S R",
+        f"sent to the scheduler that placed the server; {AGAIN_MINUTES} later, a heartbeat carries it to all - R - R",
         f"Hello of a scheduler, every {OURS.hello_interval_s:g} s",
         f"N / {MEAN_S:.1f} + {TO_EACH} R + {TO_ONE - 1} R / S messages a second",
         f"a claim costs at most {TO_ONE + TO_EACH} messages that are published and {TO_ONE} + {TO_EACH} S that are "
@@ -353,7 +353,7 @@ SENTENCES = {
         f"{state_pages.PAGE_ROWS} rows at a time",
     ),
     "doc/source/admin/records.rst": (
-        f"sends this again {AGAIN_MINUTES} later",
+        f"a heartbeat says it again {AGAIN_MINUTES} later",
         f"{FIRST_READ_S:.0f} seconds after the placement (with an agent: {READ_WITH_AGENT_S:.0f})",
         f"older than {WORDS[round(unfinished.OTHERS_AGE_MIN_S / 60)]} minutes",
         f"newest {unfinished.READ_MAX:,} decisions and {unfinished.READ_MAX:,} builds",
@@ -423,7 +423,7 @@ SENTENCES = {
         f"waits for no read longer than {WORDS[round(revalidator.MAX_WAIT_S)]} seconds",
         f"again after {WORDS[round(limits.VERIFY_AGAIN_S / 60)]} minutes, and of at most "
         f"{limits.ALL_COMPARISONS_PER_S:.0f} copies in order a second",
-        f"sends it once more after {AGAIN_MINUTES}",
+        f"the next heartbeat after {AGAIN_MINUTES} carries it once",
         f"what Placement writes in {WORDS[round(write_pace.CALL_S)]} seconds",
         f"while one has waited for {WORDS[round(write_pace.OVERLOADED_AFTER_S)]} seconds",
         f"At most {write_pace.UNWRITTEN_MAX} claims of a request",

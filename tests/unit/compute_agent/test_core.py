@@ -3,15 +3,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from compute_agent import events as ev
 from compute_agent.core import OPEN_AFTER_S
-from compute_agent.effects import Broadcast, Cast, Keep, Notice, NoticeCode, ReadAllocations, ReadTree
+from compute_agent.effects import Broadcast, Cast, Effect, Keep, Notice, NoticeCode, ReadAllocations, ReadTree
 from compute_agent.ends_of_builds import AGAIN_AFTER_S, ENDS_MAX
 from compute_agent.events import Member
+from shared_scheduler.protocol import codec
 from shared_scheduler.protocol.digest import digest_of
-from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
+from shared_scheduler.protocol.limits import (
+    BUILD_REASON_MAX_CHARS,
+    CARRIED_OUT_WITHIN_S,
+    HEARTBEAT_ENDS_MAX,
+    HEARTBEAT_INTERVAL_S,
+    QUIET_INTERVALS,
+)
 from shared_scheduler.protocol.messages import (
     BuildResult,
     Heartbeat,
@@ -28,6 +36,13 @@ from shared_scheduler.protocol.messages import (
 )
 from tests.unit.compute_agent.core_node import EPOCH, SCHEDULER, SETTINGS, Node, notices, said
 from tests.unit.compute_agent.node_facts import HOST, NODE, claim, report, root
+
+
+def carried(passed: Sequence[list[Effect]]) -> list[tuple[int, tuple[BuildResult, ...]]]:
+    """The second, and the ends of builds, of each heartbeat to all that has some."""
+    sent = [(second, one) for second, effects in enumerate(passed, 1) for one in effects if isinstance(one, Broadcast)]
+    beats = [(second, one.message) for second, one in sent if isinstance(one.message, Heartbeat)]
+    return [(second, beat.ends) for second, beat in beats if beat.ends]
 
 
 def new_scheduler(number: int) -> Hello:
@@ -380,39 +395,78 @@ class TestEndsOfBuilds:
 
         assert told == [BuildResult(NODE, EPOCH, "vm-9", True, number=1)]
 
-    def test_an_end_is_sent_again_once(self) -> None:
+    def test_the_next_heartbeat_after_two_minutes_carries_an_end_once_more(self) -> None:
+        # given a build that has ended
         node = Node()
         node.start()
         [told] = said(node.tell(ev.BuildEnded("vm-1", True)), BuildResult)
+        # when much time passes
+        passed = [node.pass_s(1) for _ in range(5 * int(AGAIN_AFTER_S))]
+        # then one heartbeat has it, and no message of its own
+        [(second, ends)] = carried(passed)
+        assert ends == (told,)
+        assert AGAIN_AFTER_S <= second <= AGAIN_AFTER_S + QUIET_INTERVALS * HEARTBEAT_INTERVAL_S
+        assert [said(effects, BuildResult) for effects in passed if said(effects, BuildResult)] == []
 
-        again = [said(node.pass_s(1), BuildResult) for _ in range(5 * int(AGAIN_AFTER_S))]
+    def test_a_heartbeat_for_one_scheduler_carries_none(self) -> None:
+        node = Node()
+        node.start()
+        node.tell(ev.BuildEnded("vm-1", True))
+        node.now += AGAIN_AFTER_S
 
-        assert {seconds: sent for seconds, sent in enumerate(again, 1) if sent} == {AGAIN_AFTER_S: [told]}
+        [answer] = node.core.publisher.resync(
+            Resync(NODE, SCHEDULER, EPOCH, node.core.publisher.pipe.sequence), node.now
+        )
 
-    def test_the_ends_that_are_sent_again_are_bounded(self) -> None:
+        assert isinstance(answer, Cast) and isinstance(answer.message, Heartbeat)
+        assert answer.message.ends == ()
+
+    def test_the_ends_that_are_carried_are_bounded(self) -> None:
+        # given more builds that end at once than are kept
         node = Node()
         node.start()
         for number in range(ENDS_MAX + 5):
             node.tell(ev.BuildEnded(f"vm-{number}", True))
+        # when heartbeats follow
+        ends = [part for _, part in carried([node.pass_s(1) for _ in range(60 * 60)])]
+        # then each carries some, the oldest first, and the first five are forgotten
+        assert max(map(len, ends)) == HEARTBEAT_ENDS_MAX
+        assert [one.number for part in ends for one in part] == list(range(6, ENDS_MAX + 6))
 
-        again = said(node.pass_s(AGAIN_AFTER_S), BuildResult)
+    def test_a_heartbeat_with_long_reasons_can_be_sent(self) -> None:
+        node = Node()
+        node.start()
+        for number in range(3):
+            node.tell(ev.BuildEnded(f"vm-{number}", False, "\N{EURO SIGN}" * BUILD_REASON_MAX_CHARS))
 
-        assert [result.number for result in again] == list(range(6, ENDS_MAX + 6))
+        passed = [node.pass_s(1) for _ in range(10 * int(AGAIN_AFTER_S))]
+
+        assert len([codec.encode(beat) for effects in passed for beat in said(effects, Heartbeat)]) > 0
+        assert [one.consumer for _, ends in carried(passed) for one in ends] == ["vm-0", "vm-1", "vm-2"]
+
+    def test_an_end_that_no_message_can_hold_stops_no_heartbeat(self) -> None:
+        node = Node()
+        node.start()
+        node.tell(ev.BuildEnded("vm-1", False, "\n"), ev.BuildEnded("vm-2", True))
+
+        passed = [node.pass_s(1) for _ in range(2 * int(AGAIN_AFTER_S))]
+
+        assert [one.consumer for _, ends in carried(passed) for one in ends] == ["vm-2"]
 
     def test_the_scheduler_that_placed_it_is_told_first_and_all_are_told_the_second_time(self) -> None:
         # given a server that a scheduler has placed, and one of which no scheduler is known
         node = Node()
         node.start()
         node.send(claim("c1", "vm-1"))
-        # when their builds end, and time passes
+        # when their builds end
         sent = node.tell(ev.BuildEnded("vm-1", True)) + node.tell(ev.BuildEnded("vm-9", True))
-        sent += [effect for _ in range(int(AGAIN_AFTER_S) + 1) for effect in node.pass_s(1)]
-        # then the scheduler gets it by itself, and once more with the others
-        ends = [effect for effect in sent if isinstance(getattr(effect, "message", None), BuildResult)]
-        placed = [effect for effect in ends if effect.message.consumer == "vm-1"]
-        assert [type(effect) for effect in placed] == [Cast, Broadcast]
-        assert {effect.address for effect in placed if isinstance(effect, Cast)} == {SCHEDULER}
-        assert [type(effect) for effect in ends if effect.message.consumer == "vm-9"] == [Broadcast] * 2
+        # then the scheduler gets the first one by itself, and all get the other one
+        ends = [one for one in sent if isinstance(one, Broadcast | Cast) and isinstance(one.message, BuildResult)]
+        assert [(type(one), one.message.consumer) for one in ends] == [(Cast, "vm-1"), (Broadcast, "vm-9")]  # type: ignore[union-attr]
+        assert isinstance(ends[0], Cast) and ends[0].address == SCHEDULER
+        # and later all get both
+        [(_, again)] = carried([node.pass_s(1) for _ in range(2 * int(AGAIN_AFTER_S))])
+        assert [one.consumer for one in again] == ["vm-1", "vm-9"]
 
     def test_a_claim_that_nova_compute_refuses_ends_the_build(self) -> None:
         node = Node()

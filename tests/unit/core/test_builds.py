@@ -8,7 +8,7 @@ import pytest
 from compute_agent.ends_of_builds import AGAIN_AFTER_S
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.protocol.messages import BuildResult, Hello, Role, Want
+from shared_scheduler.protocol.messages import BuildResult, Heartbeat, Hello, Role, Want
 from tests.unit.core.scheduler_driver import CELL, ME, SchedulerDriver, of_kind
 
 OTHER = "scheduler-b"
@@ -65,3 +65,17 @@ def test_an_end_whose_scheduler_was_lost_is_recorded_by_another_one(driver: Sche
     driver.wait(AGAIN_AFTER_S)
 
     assert len(of_kind(ef.RecordBuild, driver.hear(end))) == 1
+
+
+def test_the_ends_that_a_heartbeat_carries_are_recorded_like_those_of_their_own_messages(
+    driver: SchedulerDriver,
+) -> None:
+    # given an end that was recorded, and one whose message was lost
+    recorded, lost = (BuildResult("node-1", 1, server, False, "full", ME, n) for n, server in enumerate(("a", "b"), 1))
+    driver.hear(recorded)
+    # when a heartbeat carries both
+    effects = driver.hear(Heartbeat("node-1", 1, 1, "host-1", 0, 0, (recorded, lost)))
+    # then the second one is recorded, with a cause of its own
+    [record] = of_kind(ef.RecordBuild, effects)
+    assert isinstance(record, ef.RecordBuild)
+    assert (record.consumer, record.cause) == ("b", "build of b")

@@ -19,14 +19,15 @@ from compute_agent.effects import Broadcast, Cast, Effect
 from compute_agent.ends_of_builds import AGAIN_AFTER_S
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.protocol.messages import BuildResult, Hello, Role, Want
+from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S, QUIET_INTERVALS
+from shared_scheduler.protocol.messages import BuildResult, Heartbeat, Hello, Message, Role, Want
 from tests.unit.compute_agent.core_node import EPOCH, SCHEDULER, Node
 from tests.unit.compute_agent.node_facts import NODE, claim
 from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, of_kind
 
 HELLO = Hello(Role.SCHEDULER, SCHEDULER, 1, "", "", Want.NOTHING)
 HELLO_EVERY_S = 5
-BEGIN_S, END_S = -60, int(AGAIN_AFTER_S) + 60
+BEGIN_S, END_S = -60, int(AGAIN_AFTER_S + QUIET_INTERVALS * HEARTBEAT_INTERVAL_S) + 60
 #: a broker notices a process that has ended at once, and a machine that has stopped after 90 s at most
 PROCESS_ENDS, MACHINE_STOPS, LINK_LIVES_ON = 1.0, 90.0, inf
 
@@ -56,18 +57,22 @@ class Cell:
 
     def _deliver(self, effects: Iterable[Effect], now: float) -> None:
         for effect in effects:
-            if isinstance(effect, Broadcast | Cast) and isinstance(effect.message, BuildResult):
+            if isinstance(effect, Broadcast | Cast) and has_end(effect.message):
                 self.sent.append(effect)
                 if len(self.sent) - 1 != self.lost:
-                    self._arrive(effect, effect.message, now)
+                    self._arrive(effect, now)
 
-    def _arrive(self, effect: Broadcast | Cast, end: BuildResult, now: float) -> None:
+    def _arrive(self, effect: Broadcast | Cast, now: float) -> None:
         if now < self.stops_s:
             self.recorded.append("the scheduler that placed it")
         elif isinstance(effect, Cast) and now >= self.stops_s + self.queue_s:
-            self._deliver(self.node.tell(agents_ev.CastReturned(end)), now)
-        if isinstance(effect, Broadcast) and of_kind(ef.RecordBuild, self.other.hear(end)):
+            self._deliver(self.node.tell(agents_ev.CastReturned(effect.message)), now)
+        if isinstance(effect, Broadcast) and of_kind(ef.RecordBuild, self.other.hear(effect.message)):
             self.recorded.append("the other one")
+
+
+def has_end(message: Message) -> bool:
+    return isinstance(message, BuildResult) or (isinstance(message, Heartbeat) and bool(message.ends))
 
 
 def lived(stops_s: float = inf, queue_s: float = PROCESS_ENDS, lost: int | None = None) -> Cell:

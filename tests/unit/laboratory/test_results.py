@@ -246,12 +246,12 @@ def test_the_messages_of_a_request_are_shown_beside_the_formula() -> None:
     one = Round("shared x2", 456, 1, schedulers=2, measurements=[measurement()])
     # when they are shown
     rows = {row[0]: row[1:] for row in report.messages_of(Results(MACHINE, {}, [one]), 456).rows}
-    # then the end of a build is published twice, and the second time delivered to both
+    # then each number is beside that of the formula, by which an end of a build goes to one scheduler
     named = "shared x2 #1, 8 callers: "
     assert rows[f"{named}claim a request"] == ["1.25", "1", "1.25", "1"]
     assert rows[f"{named}increment a request"] == ["2", "2", "4", "4"]
-    assert rows[f"{named}buildresult a request"] == ["2", "2", "3", "3"]
-    assert rows[f"{named}all of these a request"] == ["6.75", "6", "9.75", "9"]
+    assert rows[f"{named}buildresult a request"] == ["2", "1", "3", "1"]
+    assert rows[f"{named}all of these a request"] == ["6.75", "5", "9.75", "7"]
     # and the heartbeats of 456 hosts, each every 45.6 s
     assert rows[f"{named}heartbeats a second"] == ["3", "10", "6", "20"]
     assert rows[f"{named}all others, in 10 s"] == ["4", "", "4", ""]

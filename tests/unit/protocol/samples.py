@@ -78,6 +78,7 @@ MESSAGES: tuple[Message, ...] = (
         2**64 - 1,
     ),
     Heartbeat(NODE, EPOCH, 7, "compute-1", 0xDEADBEEF),
+    Heartbeat(NODE, EPOCH, 7, "compute-1", 5, 6, (BuildResult(NODE, EPOCH, SERVER, False, "full", SCHEDULER, 7),)),
     Leave(NODE, EPOCH, 9),
     Claim(CLAIM, NODE, SCHEDULER, SERVER, ALLOCATIONS, Usage(2, 2048, 20, 1, 1), "{}", EPOCH, 7, 3000),
     Claim(

@@ -25,6 +25,7 @@ from shared_scheduler.protocol.errors import (
     UnsendableMessage,
 )
 from shared_scheduler.protocol.messages import (
+    BuildResult,
     Claim,
     ClaimGroup,
     Consumer,
@@ -152,6 +153,12 @@ def test_a_leaf_that_receivers_reject_is_not_sent(leaf: Any, complaint: str) -> 
         Heartbeat(NODE, EPOCH, -1, "compute-1", 0),
         Heartbeat(NODE, EPOCH, 1, "compute-1", 2**64),
         Heartbeat(NODE, True, 1, "compute-1", 0),
+        Heartbeat(NODE, EPOCH, 1, "compute-1", 0, 0, (BuildResult(OTHER_NODE, EPOCH, SERVER, True),)),
+        Heartbeat(NODE, EPOCH, 1, "compute-1", 0, 0, (BuildResult(NODE, EPOCH + 1, SERVER, True),)),
+        Heartbeat(NODE, EPOCH, 1, "compute-1", 0, 0, (BuildResult(NODE, EPOCH, SERVER, True, "\n"),)),
+        Heartbeat(
+            NODE, EPOCH, 1, "c", 0, 0, (BuildResult(NODE, EPOCH, SERVER, True),) * (limits.HEARTBEAT_ENDS_MAX + 1)
+        ),
         Increment(NODE, EPOCH, 0),
         Increment(NODE, EPOCH, 1, consumers={"c": Consumer({NODE: {"VCPU": -1}})}),
         Increment(NODE, EPOCH, 1, consumers={"c": Consumer({NODE: {"VCPU": 2**31}})}),
@@ -310,6 +317,9 @@ def test_a_claim_names_a_bounded_number_of_members() -> None:
         (5, None, "Heartbeat.host: a text was expected, not nothing"),
         (5, "h" * 256, "Heartbeat.host: 256 characters"),
         (6, -1, "Heartbeat.digest: -1 is not in"),
+        (8, None, "Heartbeat.ends: a list of at most 8 was expected"),
+        (8, [[NODE, EPOCH]], "Heartbeat.ends: a list of 7 entries was expected"),
+        (8, [[OTHER_NODE, EPOCH, SERVER, True, "", "", 1]], "Heartbeat.ends: ends of builds of another node"),
     ],
 )
 def test_the_error_names_message_field_and_fault(position: int, value: Any, complaint: str) -> None:

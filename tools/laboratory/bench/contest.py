@@ -34,8 +34,6 @@ BURST_CALLERS = 64
 """Concurrent callers of a burst; a write without a scheduler has as many as our scheduler has writers."""
 LIMIT_S = 3600.0
 JOIN_TIMEOUT_S = 180.0
-ENDS_AGAIN_AFTER_S = 3.0
-"""When the simulated agents repeat the end of a build, so that a measurement has all messages that its servers cost."""
 ENDS_TIMEOUT_S = 120.0
 AGENT_COUNTS = (
     "claims", "accepted", "refused", "released", "built", "reads", "failed_reads", "broadcast", "cast", "dropped",
@@ -100,12 +98,11 @@ class Plan:
     """Whether Placement has the write path of `shared_scheduler.placement_app`."""
     takes_over_after_s: float = 1.0
     """How long a simulated nova-compute needs until its tracker counts a new server; the build ends `SPAWN_S` later."""
-    ends_again_after_s: float = ENDS_AGAIN_AFTER_S
 
     @property
     def builds_end_after_s(self) -> float:
-        """From an answer until the end of the build was sent for the last time."""
-        return self.takes_over_after_s + SPAWN_S + self.ends_again_after_s
+        """From an answer until the end of the build was sent for the first time; later, a heartbeat carries it."""
+        return self.takes_over_after_s + SPAWN_S
 
 
 def run(world: World, plan: Plan, results: Results, progress: ProgressLine) -> None:
@@ -140,9 +137,7 @@ class Life:
         one.schedulers = contestant.workers
         self.client = world.program("client")
         self.agents = (
-            world.agents(
-                one.hosts, plan.agent_processes, plan.takes_over_after_s, plan.ends_again_after_s, contestant.host_keys
-            )
+            world.agents(one.hosts, plan.agent_processes, plan.takes_over_after_s, contestant.host_keys)
             if contestant.agents
             else []
         )
@@ -258,7 +253,7 @@ class Life:
         return meters.since(before).without_idle(self.round.idle_cpu_share, self.round.idle_calls, waited_s)
 
     def _let_builds_end(self) -> float:
-        """Wait until the agents have sent all ends of builds; returns the time that it took."""
+        """Wait until the agents have sent all ends of builds once; returns the time that it took."""
         if not self.agents:
             return 0.0
         began = time.monotonic()
@@ -267,7 +262,7 @@ class Life:
         def have_ended() -> bool:
             found = sum((Counter(said) for said in ask_all(self.agents, "status")), Counter[str]())
             sent = sum(said.get("sent_buildresult", 0) for said in ask_all(self.agents, "messages"))
-            return found["building"] == 0 and sent >= 2 * found["built"]
+            return found["building"] == 0 and sent >= found["built"]
 
         wait_for("builds to end", have_ended, ENDS_TIMEOUT_S)
         return time.monotonic() - began

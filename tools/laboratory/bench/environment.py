@@ -123,7 +123,6 @@ class World:
         count: int,
         processes: int,
         builds_after_s: float,
-        ends_again_after_s: float,
         host_keys: bool = False,
     ) -> list[Program]:
         """A number of processes that together are the agents of hosts 1 to `count`."""
@@ -132,7 +131,6 @@ class World:
         for one in made:
             orders = Orders(self.layout.transport_url(1), one.hosts.start, one.hosts.stop - 1, str(one.socket),
                             nova_conf=str(self.nova_conf), spread_polls=True, builds_after_s=builds_after_s,
-                            ends_again_after_s=ends_again_after_s,
                             master=MASTER_LINE if host_keys else "")  # fmt: skip
             one.runs("fleet.process", json.dumps(asdict(orders)))
         return made

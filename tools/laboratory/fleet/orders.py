@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compute_agent.ends_of_builds import AGAIN_AFTER_S
 from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S
 from shared_scheduler.transport import transport_settings as transport
 
@@ -22,8 +21,8 @@ class Orders:
     """`first` to `last`: numbers of the hosts. `nova_conf`: the file that names the real Placement, where hosts have
     no servers yet; without it, `placement` is the socket of the stand-in. `builds_after_s`: build accepted servers
     after this time; without it, builds are ordered. `spread_polls`: the agents poll as those that have run for long.
-    `spawn_s`: the time from nova-compute's count of a server to the end of its build. `ends_again_after_s`: when the
-    agents repeat an end. `master`: the line of the master of host keys, which the agents require then.
+    `spawn_s`: the time from nova-compute's count of a server to the end of its build. `master`: the line of the master
+    of host keys, which the agents require then.
     """
 
     url: str
@@ -36,7 +35,6 @@ class Orders:
     spread_polls: bool = False
     builds_after_s: float | None = None
     spawn_s: float = SPAWN_S
-    ends_again_after_s: float = AGAIN_AFTER_S
     heartbeat_s: float = HEARTBEAT_INTERVAL_S
     amqp_heartbeat_s: int = transport.AMQP_HEARTBEAT_S
     master: str = ""

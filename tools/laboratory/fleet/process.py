@@ -23,7 +23,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from compute_agent import ends_of_builds
 from compute_agent import events as ev
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.service.placement_thread import Answer
@@ -238,7 +237,6 @@ def main() -> None:
     orders = Orders(**json.loads(sys.argv[1]))
     sys.argv[0] = USER_AGENT  # keystoneauth1 makes the header of it
     transport.AMQP_HEARTBEAT_S = orders.amqp_heartbeat_s
-    ends_of_builds.AGAIN_AFTER_S = orders.ends_again_after_s
     fleet = Fleet(orders)
     go = threading.Event()
     serve(Path(orders.control), {

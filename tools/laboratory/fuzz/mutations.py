@@ -86,6 +86,7 @@ def of_agent(node: str, host: str, claim_id: str) -> tuple[Message, ...]:
         replace(snapshot_of(node, host), consumers={"vm-1": consumer}, claims={claim_id: "vm-1"}),
         increment,
         Heartbeat(node, EPOCH, 1, host, 0),
+        Heartbeat(node, EPOCH, 1, host, 0, 0, (BuildResult(node, EPOCH, "vm-1", False, "it failed", SCHEDULER, 1),)),
         Leave(node, EPOCH, 1),
         Verdict(claim_id, node, EPOCH, True, None, 2, (increment,)),
         Verdict(claim_id, node, EPOCH, True, None, 5, tuple(replace(increment, sequence=n) for n in range(2, 5))),
