@@ -94,10 +94,13 @@ class Publisher:
     # -- answers to schedulers ----------------------------------------------------------------------
 
     def answer(self, claim: Claim, verdict: Verdict, now: float) -> list[Effect]:
-        """Send a verdict, with the increments since the state on which the scheduler decided.
+        """Send a verdict, with the increments since the state on which the scheduler decided; of an accepted claim only
+        its increment, if that suffices.
 
         Before a refusal all changes are flushed, so that the scheduler is not refused again for the same reason.
         """
+        if self._increment_suffices(claim, now):
+            return [Broadcast(increment) for increment in self.pipe.flush(now)]
         flushed = self.pipe.flush(now) if self.open and not verdict.accepted else ()
         news = self.pipe.news(claim.seen_epoch, claim.seen_sequence)
         if news is None and not self._had_snapshot_lately(claim, now):
@@ -112,6 +115,12 @@ class Publisher:
             news or (),
         )
         return [Cast(claim.scheduler, completed), *map(Broadcast, flushed)]
+
+    def _increment_suffices(self, claim: Claim, now: float) -> bool:
+        """Whether the claim, which was accepted, is in an increment that is due and that its scheduler can apply."""
+        is_told_now = self.open and self.pipe.tells_of(claim.claim_id, now)
+        can_apply = self.pipe.since(claim.seen_epoch, claim.seen_sequence) is not None
+        return claim.increment_suffices and is_told_now and can_apply
 
     def resync(self, asked: Resync, now: float) -> list[Effect]:
         """Replay increments from the ring.  Plan a snapshot if the ring does not have them, or replays are too many."""

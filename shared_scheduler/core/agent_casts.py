@@ -4,8 +4,10 @@
 ``claims.py`` decides which of both is cast.  Here is what follows until the agent has answered: repetitions, timers,
 the number of claims in flight for each node, and verdicts that come too late.
 
-The claim or its verdict may be lost, so the Claim is cast again.  An agent that takes longer than others is reported as
-late (``verdict_limit.py``), and not waited for beyond ``verdict_timeout_s``.
+An agent of this release sends no verdict on a claim that it accepts if it sends the claim's increment at once, which
+accepts it, too.  The claim or this answer may be lost, so the Claim is cast again, and gets a verdict then.  An agent
+that takes longer than others is reported as late (``verdict_limit.py``), and not waited for beyond
+``verdict_timeout_s``.
 
 A process that stood still handles its timers before the messages that waited, so one timer may ring too early.  The
 timers for a verdict allow for that: an agent that may have answered meanwhile gets as much time again as the process
@@ -107,6 +109,7 @@ class AgentCasts:
             seen_sequence=claim.seen.sequence,
             deadline_ms=int(timeout_s * 1000),
             group=intent.group,
+            increment_suffices=True,
         )
         step.emit(Send(intent.cell, agent_address(intent.host), message, intent.service_host, cause=intent.request_id))
         repeat_s = self._settings.claim_repeat_s
@@ -210,6 +213,10 @@ class AgentCasts:
         """Listen for the verdict of a claim that has ended as LATE, as long as it would have been waited for."""
         self._timers.set(("verdict", claim.claim_id), claim.verdict_s)
         self._late[claim.claim_id] = claim
+
+    def was_released(self, claim_id: str) -> bool:
+        """Whether it is one of the last claims that ended with a Release."""
+        return claim_id in self._released
 
     def late_verdict(self, step: Step, verdict: Verdict) -> None:
         """Handle the verdict of a claim that is not in flight: if it was released, report that the agent has answered,

@@ -15,7 +15,7 @@ state      event                                    next         action
 =========  =======================================  ===========  ============================================
 (none)     begin, an agent reports                  CLAIMING     assume; cast Claim
 (none)     begin, provisional row                   WRITING      assume; write, serialised if little is free
-CLAIMING   accepted                                 WRITING      write
+CLAIMING   accepted, by a verdict or an increment   WRITING      write
 CLAIMING   refused                                  REFUSED      forget
 CLAIMING   no verdict in time, or one that leaves   TIMED_OUT    forget; cast Release
            no time to write
@@ -103,7 +103,7 @@ from shared_scheduler.core.step import Fact, Step, Timers
 from shared_scheduler.core.write_pace import BurstForecast
 from shared_scheduler.protocol.backoff import Backoff
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S, MAPPED_WITHIN_S
-from shared_scheduler.protocol.messages import Reason, RefusalCode, Verdict
+from shared_scheduler.protocol.messages import Increment, Reason, RefusalCode, Verdict
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Version
 
@@ -299,6 +299,19 @@ class Claims:
         return self._table.has_headroom(intent.node, intent.allocations)
 
     # -- verdicts
+
+    def on_increment(self, step: Step, increment: Increment) -> None:
+        """Take an increment for the verdicts that accept the claims in it, if these are awaited or were released."""
+        for claim_id, consumer in increment.claims.items():
+            if consumer is not None and self._listens_for(claim_id):
+                accepts = Verdict(claim_id, increment.node, increment.epoch, True, None, increment.sequence)
+                self.on_verdict(step, accepts)
+
+    def _listens_for(self, claim_id: str) -> bool:
+        claim = self._open.get(claim_id)
+        if claim is not None:
+            return claim.state is ClaimState.CLAIMING
+        return self._agent_casts.was_released(claim_id)
 
     def on_verdict(self, step: Step, verdict: Verdict) -> None:
         """Handle a verdict.  A late or repeated verdict, or one of another node, changes nothing."""

@@ -390,8 +390,11 @@ class SchedulerCore:
                 for increment in message.news:
                     self.nodes.receive(step, cell, increment)
                 self.claims.on_verdict(step, message)
-            case Increment() | Snapshot() | Hello() | Leave():
+            case Snapshot() | Hello() | Leave():
                 self.nodes.receive(step, cell, message)
+            case Increment():
+                self.nodes.receive(step, cell, message)
+                self.claims.on_increment(step, message)
             case Heartbeat():
                 self.nodes.receive(step, cell, message)
                 for end in message.ends:

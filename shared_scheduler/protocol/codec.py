@@ -533,7 +533,8 @@ LAYOUTS: Mapping[int, Layout] = {
         _count("seen_sequence"),
         _count("deadline_ms"),
         Field("group", read_group, write_group),
-        later=1,
+        _same("increment_suffices", flag),
+        later=2,
     ),
     7: _layout(
         Release,

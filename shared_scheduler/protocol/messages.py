@@ -211,7 +211,8 @@ class Claim:
     ``seen_epoch`` and ``seen_sequence`` identify the state that the decision used, so that the verdict can bring the
     scheduler up to date.  ``topology`` is opaque here: a JSON text for the topology fit on the node (NUMA, PCI), empty
     if the request has neither.  ``deadline_ms`` is the time after sending within which the answer is useful.
-    ``group`` is None if the consumer is in no server group.
+    ``group`` is None if the consumer is in no server group.  ``increment_suffices``: the scheduler also takes an
+    increment that has the claim for the verdict that accepts it; schedulers of earlier releases need the verdict.
     """
 
     claim_id: str
@@ -225,6 +226,7 @@ class Claim:
     seen_sequence: int = 0
     deadline_ms: int = 0
     group: ClaimGroup | None = None
+    increment_suffices: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,8 @@ class Release:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The answer of a node to one claim, with the changes since the state that the decision used.
+
+    An accepted claim has none if its increment is sent at once and suffices (``Claim.increment_suffices``).
 
     ``reflected_sequence`` is the first sequence whose state contains an accepted claim.  ``news`` are all increments
     after ``seen_sequence``; if the replay ring does not hold all of them, it is empty and the agent sends a snapshot

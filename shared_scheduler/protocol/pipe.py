@@ -244,6 +244,10 @@ class MessagePipe:
         """Whether there are unpublished changes."""
         return bool(self._changes)
 
+    def tells_of(self, claim_id: str, now: float) -> bool:
+        """Whether an increment that says that this claim is pending is due now."""
+        return self._changes.claims.get(claim_id) is not None and now >= self._flush_at_s
+
     # --- messages ------------------------------------------------------------------------------
 
     def next_deadline_s(self) -> float:

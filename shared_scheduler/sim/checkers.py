@@ -135,6 +135,8 @@ class Checkers:
                 published = self._published.setdefault(node.node, Published())
                 whole = published.follow(message)
                 self.check("sequence_grows", whole, node.node, "sent", message.sequence)
+                for verdict in node.acceptances(message):
+                    self._accepts(node, verdict)
             case Snapshot():
                 self.snapshots[node.node] += 1
                 same = self._published.setdefault(node.node, Published()).see(message)
@@ -142,11 +144,14 @@ class Checkers:
             case Heartbeat():
                 self._check_heartbeat(node, message)
             case Verdict(accepted=True):
-                self._agreed.add((node.node, message.claim_id))
-                self.over_commits.accepted(node, message)
-                self._check_capacity(node, message)
+                self._accepts(node, message)
             case Verdict(claim_id=claim_id) if claim_id in self._claimed:
                 self.groups.refused(message, self._claimed[claim_id].consumer)
+
+    def _accepts(self, node: SimNode, verdict: Verdict) -> None:
+        self._agreed.add((node.node, verdict.claim_id))
+        self.over_commits.accepted(node, verdict)
+        self._check_capacity(node, verdict)
 
     def agent_forgot(self, node: SimNode) -> None:
         """An agent lost its state: claims that it accepted count from now on if Placement holds them."""

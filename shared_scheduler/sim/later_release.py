@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import msgpack
 
 from shared_scheduler.protocol.codec import VERSION
 
+#: of the first byte of a message of this release, an array of at most 15 entries
+ENTRIES_MASK = 0x0F
 #: fields after those of this release
 LATER_FIELDS: tuple[Any, ...] = ("later", {"as": ["said", 1]})
 #: a type of message that this release does not know
@@ -20,7 +22,10 @@ LATER_LEAF = "later.news"
 
 def as_newer(body: bytes) -> bytes:
     """The same message from a later minor version, with more fields after the known ones."""
-    return bytes([body[0] + len(LATER_FIELDS)]) + body[1:] + b"".join(map(msgpack.packb, LATER_FIELDS))
+    entries = (body[0] & ENTRIES_MASK) + len(LATER_FIELDS)
+    return (
+        cast(bytes, msgpack.Packer().pack_array_header(entries)) + body[1:] + b"".join(map(msgpack.packb, LATER_FIELDS))
+    )
 
 
 def foreign_body(rng: Random) -> bytes:

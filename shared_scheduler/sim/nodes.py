@@ -8,7 +8,7 @@ on its disk over restarts.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -17,6 +17,7 @@ from compute_agent import events as ev
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.core import AgentCore
 from shared_scheduler.protocol.messages import Claim, Heartbeat, Message, Reason, Release, Usage, Verdict, agent_address
+from shared_scheduler.sim.acceptances import acceptances
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.computes import Held, SimTracker, Size
 from shared_scheduler.sim.later_release import LATER_LEAF
@@ -233,6 +234,8 @@ class SimNode:
     def _carry_out(self, effect: ef.Effect) -> None:
         match effect:
             case ef.Broadcast(message):
+                for verdict in self.acceptances(message):
+                    self._note_verdict(verdict)
                 self._sent(self, message)
                 self._network.broadcast(self.address, message)
                 if self.newer and isinstance(message, Heartbeat) and self._rng.random() < BABBLE:
@@ -252,6 +255,11 @@ class SimNode:
                 self.kept_epoch = epoch
             case ef.Notice():
                 pass
+
+    def acceptances(self, message: Message) -> Iterator[Verdict]:
+        """The verdicts for which this message stands."""
+        assert self.agent is not None
+        return acceptances(message, self.agent.ledger, self.clock.now)
 
     def _note_verdict(self, message: Message) -> None:
         if isinstance(message, Verdict):

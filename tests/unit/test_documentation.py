@@ -226,14 +226,14 @@ MIB = 1024 * limits.KIB
 #: between two heartbeats of a host that does not change: at most, and in the mean
 QUIET_S = limits.QUIET_INTERVALS * limits.HEARTBEAT_INTERVAL_S
 MEAN_S = QUIET_S * (1 - limits.QUIET_JITTER / 2)
-#: messages that are delivered for each server that is placed: the claim, its verdict and the end of the build to one
-#: program; two increments to each scheduler, and a heartbeat and an increment more there
+#: messages that are delivered for each server that is placed: the claim and the end of the build to one program; two
+#: increments to each scheduler, and a heartbeat and an increment more there
 WITH_ONE, WITH_TWO = (sum(message_counters.expected(schedulers)["delivered"].values()) for schedulers in (1, 2))
 TO_ONE, TO_EACH = 2 * WITH_ONE - WITH_TWO, WITH_TWO - WITH_ONE + 2
 AGAIN_MINUTES = f"{WORDS[round(ends_of_builds.AGAIN_AFTER_S / 60)]} minutes"
 #: with 10,000 hosts, 8 schedulers and 60 servers a second: heartbeats of hosts that do not change, and all messages
 IDLE_PER_S = 10_000 / MEAN_S
-BUSY_PER_S = IDLE_PER_S + 60 * (TO_EACH + (TO_ONE - 1) / 8)
+BUSY_PER_S = IDLE_PER_S + 60 * (TO_EACH + 1 / 8)
 OURS, AGENTS = SchedulerSettings(), agent_settings.AgentSettings()
 POLL_MINUTES = round(AGENTS.placement_poll_s / 60)
 FIRST_READ_S, READ_WITH_AGENT_S = (awaited_builds.READ_AFTER_S[at] for at in (0, awaited_builds.WITH_AGENT))
@@ -259,10 +259,11 @@ SENTENCES = {
         f"every {QUIET_S * (1 - limits.QUIET_JITTER):.1f} to {QUIET_S:.0f} s, {MEAN_S:.1f} s in the mean",
         f"sent to the scheduler that placed the server; {AGAIN_MINUTES} later, a heartbeat carries it to all - R - R",
         f"Hello of a scheduler, every {OURS.hello_interval_s:g} s",
-        f"N / {MEAN_S:.1f} + {TO_EACH} R + {TO_ONE - 1} R / S messages a second",
+        f"N / {MEAN_S:.1f} + {TO_EACH} R + R / S messages a second",
         f"a claim costs at most {TO_ONE + TO_EACH} messages that are published and {TO_ONE} + {TO_EACH} S that are "
         "delivered",
         f"{TO_ONE + TO_EACH - 2} that are published and {TO_ONE} + {TO_EACH - 2} S that are delivered",
+        f"accepted within {limits.FLUSH_INTERVAL_S * 1000:.0f} ms after another increment",
         f"within {limits.FLUSH_INTERVAL_S * 1000:.0f} ms are sent together",
         f"a scheduler receives {IDLE_PER_S:.0f} messages a second",
         f"it receives {BUSY_PER_S:.0f}, and the message queue delivers {round(8 * BUSY_PER_S + 60, -2):,.0f}",

@@ -16,12 +16,14 @@ from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.limits import (
     BUILD_REASON_MAX_CHARS,
     CARRIED_OUT_WITHIN_S,
+    FLUSH_INTERVAL_S,
     HEARTBEAT_ENDS_MAX,
     HEARTBEAT_INTERVAL_S,
     QUIET_INTERVALS,
 )
 from shared_scheduler.protocol.messages import (
     BuildResult,
+    Claim,
     Heartbeat,
     Hello,
     Increment,
@@ -43,6 +45,11 @@ def carried(passed: Sequence[list[Effect]]) -> list[tuple[int, tuple[BuildResult
     sent = [(second, one) for second, effects in enumerate(passed, 1) for one in effects if isinstance(one, Broadcast)]
     beats = [(second, one.message) for second, one in sent if isinstance(one.message, Heartbeat)]
     return [(second, beat.ends) for second, beat in beats if beat.ends]
+
+
+def seen(node: Node, claim_id: str) -> Claim:
+    """A claim of a scheduler that knows all that the node has published, to which an increment suffices."""
+    return claim(claim_id, seen_epoch=EPOCH, seen_sequence=node.core.publisher.pipe.sequence, increment_suffices=True)
 
 
 def new_scheduler(number: int) -> Hello:
@@ -151,6 +158,46 @@ class TestClaims:
         assert increment.claims == {"c1": "vm-1"}
         assert increment.leaves["cn.vcpus_used"] == 1
         assert increment.consumers["vm-1"] is not None
+
+    def test_where_the_increment_of_a_claim_suffices_it_is_all_that_is_sent(self) -> None:
+        node = Node()
+        node.start()
+        node.pass_s(1)
+
+        effects = node.send(seen(node, "c1"))
+
+        kinds = [type(one.message if isinstance(one, Broadcast | Cast) else one) for one in effects]
+        assert [kind for kind in kinds if kind is not Notice] == [Keep, Increment]
+        (increment,) = said(effects, Increment)
+        assert increment.claims == {"c1": "instance-of-c1"}
+        # and the same claim once more is answered with a verdict that names it
+        (verdict,) = said(node.send(seen(node, "c1")), Verdict)
+        assert verdict.accepted and verdict.reflected_sequence == increment.sequence
+
+    def test_while_an_increment_waits_a_verdict_is_sent_at_once(self) -> None:
+        # given an increment of a moment ago
+        node = Node()
+        node.start()
+        node.pass_s(1)
+        node.send(seen(node, "c1"))
+        node.now += FLUSH_INTERVAL_S / 2
+        # when a claim is accepted, then its scheduler does not wait for the next one
+        effects = node.send(seen(node, "c2"))
+        (verdict,) = said(effects, Verdict)
+        assert verdict.accepted and said(effects, Increment) == []
+        # which follows soon
+        (increment,) = said(node.pass_s(FLUSH_INTERVAL_S), Increment)
+        assert (increment.claims, increment.sequence) == ({"c2": "instance-of-c2"}, verdict.reflected_sequence)
+
+    def test_a_refusal_and_a_scheduler_without_a_copy_get_a_verdict(self) -> None:
+        node = Node(vcpus=1)
+        node.start()
+        node.pass_s(1)
+
+        (first,) = said(node.send(claim("c1", increment_suffices=True)), Verdict)
+        (second,) = said(node.send(seen(node, "c2")), Verdict)
+
+        assert (first.accepted, second.accepted) == (True, False)
 
     def test_the_loser_gets_the_news_with_its_refusal(self) -> None:
         # given two schedulers that decided on the same sequence

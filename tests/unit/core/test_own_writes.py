@@ -45,8 +45,7 @@ class Story:
         self.driver = SchedulerDriver().with_agents(NODE, OTHER)
         self.sequences = {NODE: 1, OTHER: 1}
         self.claim = self._claim(request(SERVER, force_hosts=(host_of(NODE),)))
-        self.publish(Consumer(taken(NODE), True), claims={self.claim.claim_id: SERVER})
-        self.write = only(ef.WriteAllocation, self.driver.accept(self.claim))
+        self.write = self.accepted(self.claim, NODE)
         self.answer = only(ef.Answer, self.written(self.write, generation))
         if shown:
             self.publish(replace(BUILT, generation=generation), claims={self.claim.claim_id: None})
@@ -60,11 +59,19 @@ class Story:
         )
         return self.driver.give(done)
 
+    def accepted(self, claim: Any, node: str, consumer: Consumer | None = None) -> ef.WriteAllocation:
+        """The agent accepts a claim, which its next increment says."""
+        increment = self._increment(consumer or Consumer(taken(node), True), node, claims={claim.claim_id: SERVER})
+        [write] = of_kind(ef.WriteAllocation, self.driver.hear(increment))
+        return write
+
     def publish(self, consumer: Consumer | None, node: str = NODE, **more: Any) -> list[ef.ExamineChange]:
         """The next increment of the agent."""
+        return changes(self.driver.hear(self._increment(consumer, node, **more)))
+
+    def _increment(self, consumer: Consumer | None, node: str = NODE, **more: Any) -> Increment:
         self.sequences[node] += 1
-        increment = Increment(node, 1, self.sequences[node], {}, {SERVER: consumer})
-        return changes(self.driver.hear(replace(increment, **more)))
+        return replace(Increment(node, 1, self.sequences[node], {}, {SERVER: consumer}), **more)
 
 
 def changes(effects: Sequence[ef.Effect]) -> list[ef.ExamineChange]:
@@ -248,8 +255,7 @@ def two_answers_of_which_the_first_is_deleted(story: Story) -> ef.DeleteAllocati
     """A server was answered twice on its node, and nobody has heard either answer; the first delete."""
     story.driver.wait(1.0)
     again = story._claim(request(SERVER, request_id="req-2", force_hosts=(host_of(NODE),)))
-    story.publish(BUILT, claims={again.claim_id: SERVER})
-    (write,) = of_kind(ef.WriteAllocation, story.driver.accept(again, sequence=story.sequences[NODE]))
+    write = story.accepted(again, NODE, BUILT)
     second = only(ef.Answer, story.written(write, 2))
     story.publish(replace(BUILT, member=False, generation=2), claims={again.claim_id: None})
     assert story.driver.give(ev.AnswerUnheard(second.claim_ids, cause="req-2")) == []
@@ -303,8 +309,7 @@ def evacuating(story: Story) -> ef.WriteAllocation:
         SERVER, merge_with_existing=True, ignore_hosts=frozenset([host_of(NODE)]), force_hosts=(host_of(OTHER),)
     )
     claim = only_claim(story.driver.ask(move))
-    story.publish(Consumer(taken(OTHER), True), OTHER, claims={claim.claim_id: SERVER})
-    return only(ef.WriteAllocation, story.driver.accept(claim))
+    return story.accepted(claim, OTHER)
 
 
 def test_while_a_write_of_ours_is_under_way_reports_may_show_it_already() -> None:
@@ -351,8 +356,7 @@ def test_a_removal_shows_at_the_next_first_write() -> None:
     story = Story()
     # when it is moved, and Placement knows no allocations of it
     claim = only_claim(story.driver.ask(request(SERVER, force_hosts=(host_of(OTHER),))))
-    story.publish(Consumer(taken(OTHER), True), OTHER, claims={claim.claim_id: SERVER})
-    write = only(ef.WriteAllocation, story.driver.accept(claim))
+    write = story.accepted(claim, OTHER)
     # then somebody has taken them away
     [change] = changes(story.written(write, 1))
     assert (change.node, change.before, change.after, change.seen_by) == (NODE, taken(NODE), {}, ef.SeenBy.NEW)
@@ -362,8 +366,7 @@ def test_another_request_for_the_same_server_that_replaces_our_write_is_no_chang
     # given a server, and the same request once more, which the caller has repeated
     story = Story()
     claim = only_claim(story.driver.ask(request(SERVER, force_hosts=(host_of(OTHER),))))
-    story.publish(Consumer(taken(OTHER), True), OTHER, claims={claim.claim_id: SERVER})
-    write = only(ef.WriteAllocation, story.driver.accept(claim))
+    write = story.accepted(claim, OTHER)
     # when its write replaces what stands, as the generation shows
     assert changes(story.written(write, 2)) == []
 
@@ -372,8 +375,7 @@ def test_a_removal_that_was_published_is_not_found_again_at_the_next_write() -> 
     story = Story()
     assert len(story.publish(BARE)) == 1
     claim = only_claim(story.driver.ask(request(SERVER, force_hosts=(host_of(OTHER),))))
-    story.publish(Consumer(taken(OTHER), True), OTHER, claims={claim.claim_id: SERVER})
-    write = only(ef.WriteAllocation, story.driver.accept(claim))
+    write = story.accepted(claim, OTHER)
     assert changes(story.written(write, 1)) == []
 
 

@@ -93,6 +93,7 @@ MESSAGES: tuple[Message, ...] = (
         7,
         3000,
         ClaimGroup(GROUP, GroupPolicy.SOFT_ANTI_AFFINITY, 2, (OTHER_NODE,), 1),
+        True,
     ),
     Increment(NODE, EPOCH, 2, consumers={SERVER: Consumer(ALLOCATIONS, True, GROUP)}),
     Release(CLAIM, NODE, SCHEDULER, SERVER),

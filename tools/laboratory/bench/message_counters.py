@@ -53,6 +53,6 @@ def expected(schedulers: int) -> dict[str, dict[str, int]]:
     Heartbeats are not in it, nor the audits of nova-compute, because a simulated one has none.
     """
     return {
-        "published": {"claim": 1, "release": 0, "verdict": 1, "increment": 2, "buildresult": 1},
-        "delivered": {"claim": 1, "release": 0, "verdict": 1, "increment": 2 * schedulers, "buildresult": 1},
+        "published": {"claim": 1, "release": 0, "verdict": 0, "increment": 2, "buildresult": 1},
+        "delivered": {"claim": 1, "release": 0, "verdict": 0, "increment": 2 * schedulers, "buildresult": 1},
     }

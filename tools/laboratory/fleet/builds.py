@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from compute_agent import events as ev
-from shared_scheduler.protocol.messages import Claim, Message, Release, Verdict
+from shared_scheduler.protocol.messages import Claim, Release, Verdict
 
 PENDING_VERDICTS_MAX = 256
 """Claims that are stored until their verdict, which comes in the same step."""
@@ -45,10 +45,10 @@ class Builds:
             elif isinstance(message, Release):
                 self._building = deque(one for one in self._building if one.claim.claim_id != message.claim_id)
 
-    def sent(self, message: Message, now: float) -> None:
+    def judged(self, verdict: Verdict, now: float) -> None:
         """Begin the build of a claim that a verdict accepts."""
-        claim = self._claims.pop(message.claim_id, None) if isinstance(message, Verdict) else None
-        if claim is not None and isinstance(message, Verdict) and message.accepted:
+        claim = self._claims.pop(verdict.claim_id, None)
+        if claim is not None and verdict.accepted:
             self._building.append(TakeOver(now + self._after_s, claim))
 
     def due(self, now: float) -> list[Claim]:

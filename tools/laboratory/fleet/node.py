@@ -13,6 +13,7 @@ from compute_agent import events as ev
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.core import AgentCore
 from shared_scheduler.protocol.messages import Claim, Hello, Message, Release, Usage, Verdict, agent_address
+from shared_scheduler.sim.acceptances import acceptances
 from shared_scheduler.sim.topology import SimFit
 from tools.laboratory.fleet.builds import Builds, Spawns
 from tools.laboratory.fleet.hosts import Host
@@ -77,6 +78,8 @@ class SimulatedNode:
                 match effect:
                     case ef.Broadcast(message=message):
                         self._counts["broadcast"] += not isinstance(message, Hello)
+                        for verdict in acceptances(message, self._core.ledger, now):
+                            self._judged(verdict, now)
                         yield Outgoing("", message)
                     case ef.Cast(address=address, message=message):
                         self._sent(message, now)
@@ -100,9 +103,12 @@ class SimulatedNode:
     def _sent(self, message: Message, now: float) -> None:
         self._counts["cast"] += 1
         if isinstance(message, Verdict):
-            self._counts["accepted" if message.accepted else "refused"] += 1
+            self._judged(message, now)
+
+    def _judged(self, verdict: Verdict, now: float) -> None:
+        self._counts["accepted" if verdict.accepted else "refused"] += 1
         if self._builds:
-            self._builds.sent(message, now)
+            self._builds.judged(verdict, now)
 
     def _note_read(self, event: ev.Event, now: float) -> None:
         """Count failed reads, and plan the first poll of a kind after its first answer."""
