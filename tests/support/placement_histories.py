@@ -15,6 +15,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.support.placement_pair import Asked, PlacementPair
@@ -193,8 +194,8 @@ class History:
         return body
 
 
-def run(requests: int, seed: int) -> Counter[str]:
-    """So many requests, in histories; the counters of all."""
+def run(requests: int, seed: int, tell: Callable[[str], object] = lambda line: None) -> Counter[str]:
+    """So many requests, in histories; the counters of all.  ``tell`` is called after each history."""
     counted: Counter[str] = Counter()
     for number in range(-(-requests // LENGTH)):
         history = History(seed + number)
@@ -204,6 +205,7 @@ def run(requests: int, seed: int) -> Counter[str]:
             raise AssertionError(f"seed {seed + number}") from error
         counted += history.statuses
         counted["by write path"] += history.by_write_path
+        tell(f"seed {seed + number}: all equal, {(number + 1) * LENGTH} of {requests} requests")
     return counted
 
 
@@ -213,7 +215,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     logging.getLogger().addHandler(logging.NullHandler())
-    print(json.dumps(run(arguments.requests, arguments.seed), indent=1, sort_keys=True))
+    counted = run(arguments.requests, arguments.seed, partial(print, file=sys.stderr, flush=True))
+    print(json.dumps(counted, indent=1, sort_keys=True))
     return 0
 
 
