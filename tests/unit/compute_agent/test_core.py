@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from compute_agent import events as ev
@@ -198,6 +199,21 @@ class TestClaims:
         (second,) = said(node.send(seen(node, "c2")), Verdict)
 
         assert (first.accepted, second.accepted) == (True, False)
+
+    def test_a_refusal_is_sent_although_an_increment_is_due_that_has_a_claim_with_the_same_id(self) -> None:
+        # given a claim whose increment waits for that of another one
+        node = Node()
+        node.start()
+        node.pass_s(1)
+        node.send(seen(node, "c1"))
+        node.now += FLUSH_INTERVAL_S / 2
+        node.send(seen(node, "c2"))
+        # when it is due, and another scheduler uses the same id
+        node.now += FLUSH_INTERVAL_S / 2
+        effects = node.send(replace(seen(node, "c2"), scheduler="ssched.scheduler.b"))
+        # then that one is told that its claim is refused
+        (verdict,) = said(effects, Verdict)
+        assert verdict.reason is not None and verdict.reason.code == RefusalCode.MALFORMED
 
     def test_the_loser_gets_the_news_with_its_refusal(self) -> None:
         # given two schedulers that decided on the same sequence
@@ -467,6 +483,18 @@ class TestEndsOfBuilds:
 
         assert isinstance(answer, Cast) and isinstance(answer.message, Heartbeat)
         assert answer.message.ends == ()
+
+    def test_an_end_waits_for_the_broker(self) -> None:
+        # given a build that ends while the broker is away
+        node = Node()
+        node.start()
+        node.tell(ev.ChannelChanged(False), ev.BuildEnded("vm-1", True))
+        # when it is back after many heartbeats
+        node.pass_s(3 * AGAIN_AFTER_S)
+        node.tell(ev.ChannelChanged(True))
+        # then the next heartbeat has the end
+        [(_, ends)] = carried([node.pass_s(1) for _ in range(int(AGAIN_AFTER_S))])
+        assert [one.consumer for one in ends] == ["vm-1"]
 
     def test_the_ends_that_are_carried_are_bounded(self) -> None:
         # given more builds that end at once than are kept

@@ -8,7 +8,16 @@ import pytest
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core.verdict_limit import FIRST_S
 from shared_scheduler.protocol.messages import Claim, Consumer, Increment
-from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in, of_kind, only, only_claim, releases_in, taken
+from tests.unit.core.scheduler_driver import (
+    SchedulerDriver,
+    claims_in,
+    of_kind,
+    only,
+    only_claim,
+    releases_in,
+    request,
+    taken,
+)
 
 NODES = ("node-1", "node-2")
 
@@ -73,6 +82,17 @@ def test_an_increment_beyond_a_gap_accepts_its_claim(driver: SchedulerDriver) ->
     assert used_vcpus(driver, claim.node) == 1
 
 
+def test_an_increment_among_the_news_of_a_verdict_accepts_its_claim() -> None:
+    # given two claims for one node, and a lost increment, which has the first one
+    driver = SchedulerDriver().with_agents("node-1")
+    first = only_claim(driver.ask(request("server-1", request_id="req-1")))
+    second = only_claim(driver.ask(request("server-2", request_id="req-2")))
+    # when it arrives with the refusal of the second one, so that no gap is left for which it would be sent again
+    effects = driver.refuse(second, news=(increment(first),))
+    # then the first one is written
+    assert [write.claim_id for write in of_kind(ef.WriteAllocation, effects)] == [first.claim_id]
+
+
 def test_the_increment_of_another_node_accepts_nothing(driver: SchedulerDriver) -> None:
     claim = only_claim(driver.ask())
     [other] = {*NODES} - {claim.node}
@@ -98,3 +118,15 @@ def test_an_increment_after_the_next_host_was_claimed_is_answered_with_a_release
     # then its claim is released once more, and nothing is written
     assert releases_in(effects) == [late.claim_id]
     assert of_kind(ef.WriteAllocation, effects) == []
+
+
+def test_the_increment_of_a_claim_that_was_released_is_answered_once(driver: SchedulerDriver) -> None:
+    # given an agent of an earlier release, whose verdict came too late
+    late = only_claim(driver.ask())
+    driver.wait(FIRST_S + 0.1)
+    assert releases_in(driver.accept(late)) == [late.claim_id]
+    # when its increment follows, or somebody who reads the broker sends that again, then nobody needs to be told
+    assert driver.hear(increment(late)) == []
+    assert driver.hear(increment(late)) == []
+    # but another verdict shows that the release was lost
+    assert releases_in(driver.accept(late)) == [late.claim_id]
