@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from compute_agent import effects as ef
 from compute_agent import events as ev
@@ -74,15 +75,14 @@ class SimulatedNode:
             self._arrived(todo[0])
             effects = self._core.step(todo[0], now)
             self._note_read(todo.popleft(), now)
+            self._note_verdicts(effects, now)
             for effect in effects:
                 match effect:
                     case ef.Broadcast(message=message):
                         self._counts["broadcast"] += not isinstance(message, Hello)
-                        for verdict in acceptances(message, self._core.ledger, now):
-                            self._judged(verdict, now)
                         yield Outgoing("", message)
                     case ef.Cast(address=address, message=message):
-                        self._sent(message, now)
+                        self._counts["cast"] += 1
                         yield Outgoing(address, message)
                     case ef.ReadTree() | ef.ReadAllocations():
                         self._counts["reads"] += 1
@@ -100,10 +100,14 @@ class SimulatedNode:
         if self._builds:
             self._builds.arrived(event)
 
-    def _sent(self, message: Message, now: float) -> None:
-        self._counts["cast"] += 1
-        if isinstance(message, Verdict):
-            self._judged(message, now)
+    def _note_verdicts(self, effects: Sequence[ef.Effect], now: float) -> None:
+        """An increment accepts a claim that has no verdict; it may also follow one at the same moment."""
+        messages = [effect.message for effect in effects if isinstance(effect, ef.Broadcast | ef.Cast)]
+        verdicts = [message for message in messages if isinstance(message, Verdict)]
+        answered = {verdict.claim_id for verdict in verdicts}
+        accepted = chain.from_iterable(acceptances(message, self._core.ledger, now) for message in messages)
+        for verdict in (*verdicts, *(one for one in accepted if one.claim_id not in answered)):
+            self._judged(verdict, now)
 
     def _judged(self, verdict: Verdict, now: float) -> None:
         self._counts["accepted" if verdict.accepted else "refused"] += 1
