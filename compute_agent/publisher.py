@@ -99,7 +99,7 @@ class Publisher:
 
         Before a refusal all changes are flushed, so that the scheduler is not refused again for the same reason.
         """
-        if self._increment_suffices(claim, now):
+        if verdict.accepted and self._increment_suffices(claim, now):
             return [Broadcast(increment) for increment in self.pipe.flush(now)]
         flushed = self.pipe.flush(now) if self.open and not verdict.accepted else ()
         news = self.pipe.news(claim.seen_epoch, claim.seen_sequence)
