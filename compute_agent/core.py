@@ -513,8 +513,8 @@ class AgentCore:
         )
 
     def _with_ends(self, effect: Effect, now: float) -> Effect:
-        """A heartbeat to all carries the ends of builds that are due once more."""
-        if not (isinstance(effect, Broadcast) and isinstance(effect.message, Heartbeat)):
+        """A heartbeat to all carries the ends of builds that are due once more, if there is a broker to carry it."""
+        if not (self._connected and isinstance(effect, Broadcast) and isinstance(effect.message, Heartbeat)):
             return effect
         ends = self._ends_of_builds.take_due(now)
         return Broadcast(replace(effect.message, ends=ends)) if ends else effect

@@ -3,8 +3,8 @@
 
 A ``BuildResult`` has no sequence, so nobody notices that one is lost: with the connection to the broker, or with the
 scheduler that was to record it.  Each is therefore sent again by the next heartbeat that is broadcast after
-``AGAIN_AFTER_S``, which costs no further message.  Its number in the epoch shows a scheduler that it has recorded it
-already.  nova-compute tells the end by the hooks of ``tap/hooks.py``.
+``AGAIN_AFTER_S``, while the broker is connected, which costs no further message.  Its number in the epoch shows a
+scheduler that it has recorded it already.  nova-compute tells the end by the hooks of ``tap/hooks.py``.
 
 The scheduler whose claim placed the instance records the end, so it is cast to that one.  If that scheduler has
 stopped, another one records the end, which it gets by a broadcast:
