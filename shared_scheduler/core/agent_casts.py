@@ -17,8 +17,9 @@ If the node has no agent, no Release is sent.  If an agent has started to report
 Release and reads Placement, because it may have seen the allocation there.
 
 A Release may be lost, and a late verdict may then accept a claim that is not needed any more.  Claims that ended with
-a Release are remembered for a while, and such a verdict is answered with the Release again.  The agent finds the
-remaining cases: it asks Placement about claims that nova-compute did not take over.
+a Release are remembered for a while, and such a verdict is answered with the Release again, as is the first increment
+that has such a claim if no verdict came before.  The agent finds the remaining cases: it asks Placement about claims
+that nova-compute did not take over.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class AgentCasts:
         #: the nodes to which no more claim may be cast
         self.crowded: frozenset[str] = frozenset()
         self._released: FIFOCache[str, Intent] = FIFOCache(settings.released_max)
+        #: those of them that ended before the agent had answered: their increments are listened for
+        self._unanswered: FIFOCache[str, None] = FIFOCache(settings.released_max)
         #: those of them that ended as LATE: their verdicts are listened for
         self._late: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
         self.limit = VerdictLimit(settings.verdict_timeout_s)
@@ -198,6 +201,8 @@ class AgentCasts:
         if not (claim.intent.by_agent or self._agent_speaks_for(claim.intent.node)):
             return
         self._released[claim.claim_id] = claim.intent
+        if not claim.accepted:
+            self._unanswered[claim.claim_id] = None
         self._cast_release(step, claim.claim_id, claim.intent)
 
     def _agent_speaks_for(self, node: str) -> bool:
@@ -214,9 +219,11 @@ class AgentCasts:
         self._timers.set(("verdict", claim.claim_id), claim.verdict_s)
         self._late[claim.claim_id] = claim
 
-    def was_released(self, claim_id: str) -> bool:
-        """Whether it is one of the last claims that ended with a Release."""
-        return claim_id in self._released
+    def listens_for(self, claim_id: str) -> bool:
+        """Whether it is one of the last claims that ended with a Release, and its agent has not answered yet.
+
+        Each is answered by one increment at most, because anybody who reads the broker can send that again."""
+        return claim_id in self._unanswered
 
     def late_verdict(self, step: Step, verdict: Verdict) -> None:
         """Handle the verdict of a claim that is not in flight: if it was released, report that the agent has answered,
@@ -224,6 +231,7 @@ class AgentCasts:
         intent = self._released.get(verdict.claim_id)
         if intent is None or intent.node != verdict.node:
             return
+        self._unanswered.pop(verdict.claim_id, None)
         late = self._late.pop(verdict.claim_id, None)
         if late is not None:
             self._timers.cancel(("verdict", late.claim_id))

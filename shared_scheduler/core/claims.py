@@ -301,7 +301,8 @@ class Claims:
     # -- verdicts
 
     def on_increment(self, step: Step, increment: Increment) -> None:
-        """Take an increment for the verdicts that accept the claims in it, if these are awaited or were released."""
+        """Take an increment for the verdicts that accept the claims in it, if these are awaited, or had been released
+        before their agent answered."""
         for claim_id, consumer in increment.claims.items():
             if consumer is not None and self._listens_for(claim_id):
                 accepts = Verdict(claim_id, increment.node, increment.epoch, True, None, increment.sequence)
@@ -311,7 +312,7 @@ class Claims:
         claim = self._open.get(claim_id)
         if claim is not None:
             return claim.state is ClaimState.CLAIMING
-        return self._agent_casts.was_released(claim_id)
+        return self._agent_casts.listens_for(claim_id)
 
     def on_verdict(self, step: Step, verdict: Verdict) -> None:
         """Handle a verdict.  A late or repeated verdict, or one of another node, changes nothing."""

@@ -388,13 +388,12 @@ class SchedulerCore:
                 self.peers.heard(step, cell, message)
             case Verdict():
                 for increment in message.news:
-                    self.nodes.receive(step, cell, increment)
+                    self._increment(step, cell, increment)
                 self.claims.on_verdict(step, message)
             case Snapshot() | Hello() | Leave():
                 self.nodes.receive(step, cell, message)
             case Increment():
-                self.nodes.receive(step, cell, message)
-                self.claims.on_increment(step, message)
+                self._increment(step, cell, message)
             case Heartbeat():
                 self.nodes.receive(step, cell, message)
                 for end in message.ends:
@@ -404,6 +403,10 @@ class SchedulerCore:
                 self.builds.ended(step, cell, message)
             case _:
                 self.nodes.counters["messages_not_for_schedulers"] += 1
+
+    def _increment(self, step: Step, cell: str, increment: Increment) -> None:
+        self.nodes.receive(step, cell, increment)
+        self.claims.on_increment(step, increment)
 
     def _channel(self, step: Step, cell: str, connected: bool) -> None:
         if not connected:
