@@ -213,6 +213,74 @@ def test_a_loser_leaves_what_stands_for_a_new_server_that_has_an_answer(
     assert holds(world, effect) == answered
 
 
+#: how long Nova may not know of an answer here
+NOVA_KNOWS_S = 20.0
+
+
+def placed_twice(
+    world: World, loser: AllocationWriter, winner: AllocationWriter, clock: Clock, there: str, deletes: bool = False
+) -> str:
+    """A new server that two schedulers have answered: the winner with this host, and the loser with another one.
+
+    The first write of the loser was given up and never came, so it took what the winner had written for its own, and
+    replaced it, or ``deletes`` it first.  The uuid of the server."""
+    effect = intent(there, is_new=True)
+    world.http.faults = [Held(), *[never_sent] * 1000]
+    given_up = loser.write(effect)
+    assert given_up.code is WriteCode.UNREACHABLE
+    world.http.faults = []
+    assert winner.write(replace(effect, claim_id="of-the-winner")).code is WriteCode.WRITTEN
+    if deletes:
+        assert loser.delete(replace(undo(effect), generation=given_up.generation, is_new=True)).gone
+    knows_s = clock.now + NOVA_KNOWS_S
+    other_host = intent(world.provider(), consumer=effect.consumer, is_new=True, nova_knows_s=knows_s)
+    assert loser.write(other_host).code is WriteCode.WRITTEN
+    assert holds(world, other_host)
+    return effect.consumer
+
+
+def checked_for_long(writer: AllocationWriter, clock: Clock) -> None:
+    """The writes in doubt are checked as long as there are any."""
+    until_s = clock.now + LONG_S
+    while clock.now < until_s:
+        clock.now += AGAIN_AFTER_S
+        writer.sweep(busy=lambda _: False)
+
+
+@pytest.mark.xfail(reason="what a loser has answered with is not looked at again", strict=True)
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_server_that_two_schedulers_have_answered_keeps_nothing_where_it_does_not_live(
+    world: World, other_writer: AllocationWriter, clock: Clock, deletes: bool
+) -> None:
+    there, found = world.provider(), [ServerLocation(ServerActivity.NO_OWNER)]
+    loser = AllocationWriter(world.client, clock, clock.pause, random.Random(1), lambda _: found[-1])
+    server = placed_twice(world, loser, other_writer, clock, there, deletes)
+    # when it is built where the winner has placed it
+    clock.now += NOVA_KNOWS_S
+    found.append(ServerLocation(ServerActivity.UNDER_WAY))
+    loser.sweep(busy=lambda _: False)
+    found.append(ServerLocation(ServerActivity.AT_REST, there))
+    checked_for_long(loser, clock)
+    # then the other host is free again, and what it lacks can be written by nova-manage
+    assert not world.client.consumer(server).allocations
+
+
+@pytest.mark.parametrize("activity", ServerActivity)
+def test_a_server_that_two_schedulers_have_answered_keeps_what_it_may_need(
+    world: World, other_writer: AllocationWriter, clock: Clock, activity: ServerActivity
+) -> None:
+    found = [ServerLocation(ServerActivity.NO_OWNER)]
+    loser = AllocationWriter(world.client, clock, clock.pause, random.Random(1), lambda _: found[-1])
+    server = placed_twice(world, loser, other_writer, clock, world.provider())
+    standing = world.client.consumer(server)
+    (here,) = standing.allocations
+    # when it is built where the loser has placed it, or Nova does not show yet where
+    found.append(ServerLocation(activity, here))
+    checked_for_long(loser, clock)
+    # then that stays
+    assert world.client.consumer(server) == standing
+
+
 def test_a_claim_asks_nova_before_it_deletes_what_another_one_of_its_scheduler_was_answered_with(
     world: World, clock: Clock
 ) -> None:
