@@ -8,12 +8,17 @@ wrote was deleted: another scheduler may write the same from then on.
 
 A write that may have left the same allocations as one that was answered shortly before is hidden: another request for
 the server may have been answered with them.  It is checked when Nova knows whether the server needs them.
+
+If a new server is answered after a write in doubt for another host, what was answered is checked then too.  Another
+scheduler, which got the same request, may have written and answered what this one took for its write in doubt, deleted
+or replaced it.  The server is on the other host then, and nothing else would remove these allocations as long as it
+lives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from cachetools import FIFOCache
@@ -45,13 +50,15 @@ class WriteAttempt:
     """Allocations that may have been written, and those before.
 
     ``generation``: the consumer's generation after the write.  A later writer of the same allocations has given it
-    another one.  None: not known.  ``is_new``: of a new server, which no later operation is.
+    another one.  None: not known.  ``is_new``: of a new server, which no later operation is.  ``answered``: a request
+    was answered with them, after an earlier write of this scheduler in doubt.
     """
 
     written: Allocations
     before: Allocations = field(default_factory=dict)
     generation: int | None = None
     is_new: bool = False
+    answered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +118,10 @@ class InDoubtWrites:
         return answered.until_s if answered is not None and is_hidden else now
 
     def attempts(self, consumer: str, now: float) -> tuple[WriteAttempt, ...]:
-        """The attempts of one consumer that may have been carried out, are not hidden, and were not deleted; oldest
-        first."""
+        """The attempts of one consumer that may have been carried out, are not hidden, and were neither deleted nor
+        answered; oldest first."""
         case, answered = self._cases.get(consumer), self._answered.get(consumer)
-        left = [one for one in case.attempts if one not in case.deleted] if case else []
+        left = [one for one in case.attempts if one not in case.deleted and not one.answered] if case else []
         return tuple(one for one in left if answered is None or not answered.hides(one, now))
 
     def deleted(self, consumer: str, attempt: WriteAttempt) -> None:
@@ -126,10 +133,12 @@ class InDoubtWrites:
 
     def settled(self, consumer: str, claim_id: str, left: WriteAttempt, nova_knows_s: float) -> None:
         """Remove a consumer whose allocations are known: the write of this claim was answered.  ``nova_knows_s``: when
-        Nova knows of an answer with it."""
-        self._cases.pop(consumer, None)
+        Nova knows of an answer with it.  A new server with a write in doubt for another host is checked then."""
+        case = self._cases.pop(consumer, None)
         self._answered.pop(consumer, None)
         self._answered[consumer] = _Answered(claim_id, left, nova_knows_s)
+        if case is not None and left.is_new and not all(_is_there(one, left) for one in case.attempts):
+            self._cases[consumer] = _Case([replace(left, answered=True)], nova_knows_s)
 
     def deleting(self, consumer: str, claim_id: str) -> None:
         """Note that what a claim wrote is not needed any more."""
@@ -171,6 +180,11 @@ class InDoubtWrites:
         else:
             case.check_at_s = now + self._checks_after_s[case.checks]
         return True
+
+
+def _is_there(one: WriteAttempt, other: WriteAttempt) -> bool:
+    """Whether both have written the same."""
+    return same_allocations(one.written, other.written)
 
 
 def _is_over(case: _Case, now: float) -> bool:

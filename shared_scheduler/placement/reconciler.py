@@ -30,6 +30,12 @@ from shared_scheduler.protocol.messages import Allocations
 
 LOG = logging.getLogger(__name__)
 
+_WRITTEN_LATE = "allocations of %s were written although Placement did not answer: deleted them"
+_PLACED_TWICE = (
+    "two schedulers have placed server %s, and it is not on the host of this one: deleted its allocations there; if it "
+    "has none now, write them with nova-manage placement heal_allocations"
+)
+
 
 class ServerActivity(StrEnum):
     """The activity of Nova on a server."""
@@ -98,17 +104,20 @@ class Reconciler:
         if reply is None or reply.meaning is not Meaning.DONE:
             return CheckResult.UNANSWERED
         self._deleted(consumer, attempt)
-        LOG.warning("allocations of %s were written although Placement did not answer: deleted them", consumer)
+        LOG.warning(_PLACED_TWICE if attempt.answered else _WRITTEN_LATE, consumer)
         return CheckResult.NOTHING
 
     def judge(self, consumer: str, attempt: WriteAttempt) -> CheckResult:
         """Whether an operation relies on ``attempt``, whose allocations exist.  The trees are read first, so that
-        nothing happens between the read of Nova and the restore.
+        nothing happens between the read of Nova and the restore.  A server that was answered and is in no cell may be
+        waiting for its conductor.
 
         :raises PlacementError: when Placement cannot be read
         """
-        roots = self._roots(attempt)
-        return judge(self._locate(consumer), roots)
+        roots, found = self._roots(attempt), self._locate(consumer)
+        if attempt.answered and found.activity is ServerActivity.NO_OWNER and not found.deleted:
+            return CheckResult.UNDER_WAY
+        return judge(found, roots)
 
     def _roots(self, attempt: WriteAttempt) -> frozenset[str]:
         ours = consumer_conflicts.without(attempt.written, attempt.before)

@@ -81,6 +81,8 @@ class InDoubtSweep:
         return CheckResult.NOTHING
 
     def _judge(self, consumer: str, attempt: WriteAttempt) -> CheckResult:
+        if attempt.answered and not self._owners.is_in_cell(consumer):
+            return CheckResult.UNDER_WAY
         part = consumer_conflicts.without(attempt.written, attempt.before)
         result = _RESULTS[self._owners.is_needed(consumer, part)]
         if result is CheckResult.NOTHING:

@@ -162,3 +162,22 @@ def test_the_memory_is_bounded_and_a_drop_is_reported() -> None:
     assert in_doubt.add("a", TWO, 1.0)  # young again
     assert not in_doubt.add("c", ONE, 2.0)
     assert [consumer for consumer, _ in in_doubt.all()] == ["a", "c"]
+
+
+def test_what_was_answered_after_a_doubt_about_another_host_is_checked_when_nova_knows_of_the_answer() -> None:
+    in_doubt, left = InDoubtWrites(), replace(TWO, is_new=True)
+    in_doubt.add("c", ONE, 0.0)
+    in_doubt.settled("c", "claim-1", left, 60.0)
+    assert in_doubt.due(59.9) == []
+    assert in_doubt.checkable(59.9) == []
+    assert in_doubt.due(60.0) == [("c", (replace(left, answered=True),))]
+    # and it is no write in doubt, which a later operation may replace
+    assert in_doubt.attempts("c", 60.0) == ()
+
+
+def test_what_was_answered_is_not_checked_after_a_doubt_about_the_same_or_for_a_later_operation() -> None:
+    in_doubt = InDoubtWrites()
+    for consumer, left in (("new", replace(ONE, is_new=True)), ("moves", TWO)):
+        in_doubt.add(consumer, ONE, 0.0)
+        in_doubt.settled(consumer, "claim-1", left, 60.0)
+    assert len(in_doubt) == 0
