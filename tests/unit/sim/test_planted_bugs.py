@@ -40,7 +40,7 @@ SHOWN_BY = {
     "exclude_nodes_that_refuse": 4,
     "leave_late_agents_at_once": 5,
     "lose_claims_at_a_snapshot": 5,
-    "count_groups_of_what_is_built_only": 9,
+    "count_groups_of_what_is_built_only": 8,
     "end_a_claim_twice": 9,
     "judge_without_groups": 9,
     "know_nothing_of_groups": 9,
