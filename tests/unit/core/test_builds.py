@@ -79,3 +79,12 @@ def test_the_ends_that_a_heartbeat_carries_are_recorded_like_those_of_their_own_
     [record] = of_kind(ef.RecordBuild, effects)
     assert isinstance(record, ef.RecordBuild)
     assert (record.consumer, record.cause) == ("b", "build of b")
+
+
+def test_ends_in_the_heartbeat_of_a_second_agent_are_not_recorded(driver: SchedulerDriver) -> None:
+    # given an agent of another host that reports for the same node
+    end = BuildResult("node-1", 1, "vm-1", False, "full", ME, 1)
+
+    effects = driver.hear(Heartbeat("node-1", 1, 1, "another-host", 0, 0, (end,)))
+
+    assert of_kind(ef.RecordBuild, effects) == []
