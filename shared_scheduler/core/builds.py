@@ -21,7 +21,7 @@ from shared_scheduler.core.effects import RecordBuild
 from shared_scheduler.core.peers import Peers
 from shared_scheduler.core.scheduler_settings import Identity
 from shared_scheduler.core.step import Step
-from shared_scheduler.protocol.messages import BuildResult
+from shared_scheduler.protocol.messages import BuildResult, Heartbeat
 from shared_scheduler.protocol.rate_limits import TokenBuckets
 from shared_scheduler.table.host_table import HostTable
 
@@ -46,6 +46,13 @@ class Builds:
         self._awaited = awaited
         #: node, epoch and number of those that were recorded
         self._recorded: FIFOCache[tuple[str, int, int], None] = FIFOCache(REMEMBERED_MAX)
+
+    def heard(self, step: Step, cell: str, heartbeat: Heartbeat) -> None:
+        """Handle the ends of builds that a heartbeat of the node's own agent carries once more."""
+        row = self._table.row_of(heartbeat.node)
+        for end in heartbeat.ends if row is not None and row.host == heartbeat.host else ():
+            step.trigger = end
+            self.ended(step, cell, end)
 
     def ended(self, step: Step, cell: str, result: BuildResult) -> None:
         """Handle the end of a build on a known node."""

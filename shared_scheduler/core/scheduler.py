@@ -396,9 +396,7 @@ class SchedulerCore:
                 self._increment(step, cell, message)
             case Heartbeat():
                 self.nodes.receive(step, cell, message)
-                for end in message.ends:
-                    step.trigger = end
-                    self.builds.ended(step, cell, end)
+                self.builds.heard(step, cell, message)
             case BuildResult():
                 self.builds.ended(step, cell, message)
             case _:

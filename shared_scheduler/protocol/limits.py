@@ -92,7 +92,7 @@ REPLAY_RING_MAX_BYTES = 1024 * KIB
 VERDICT_NEWS_MAX_MESSAGES = 64
 VERDICT_NEWS_MAX_BYTES = 64 * KIB
 #: Ends of builds that one heartbeat carries, and the bytes of their own messages; one end always has room.
-HEARTBEAT_ENDS_MAX = 8
+HEARTBEAT_ENDS_MAX = 16
 HEARTBEAT_ENDS_MAX_BYTES = 3 * KIB
 #: A heartbeat follows the last change of a node after this time: it reveals that the change was lost.
 HEARTBEAT_INTERVAL_S = 15.0

@@ -317,7 +317,7 @@ def test_a_claim_names_a_bounded_number_of_members() -> None:
         (5, None, "Heartbeat.host: a text was expected, not nothing"),
         (5, "h" * 256, "Heartbeat.host: 256 characters"),
         (6, -1, "Heartbeat.digest: -1 is not in"),
-        (8, None, "Heartbeat.ends: a list of at most 8 was expected"),
+        (8, None, "Heartbeat.ends: a list of at most 16 was expected"),
         (8, [[NODE, EPOCH]], "Heartbeat.ends: a list of 7 entries was expected"),
         (8, [[OTHER_NODE, EPOCH, SERVER, True, "", "", 1]], "Heartbeat.ends: ends of builds of another node"),
     ],
