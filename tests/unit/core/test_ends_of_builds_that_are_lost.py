@@ -8,7 +8,7 @@ for a scheduler until it notices that the scheduler has stopped, and returns wha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
 
@@ -22,8 +22,8 @@ from shared_scheduler.core import events as ev
 from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S, QUIET_INTERVALS
 from shared_scheduler.protocol.messages import BuildResult, Heartbeat, Hello, Message, Role, Want
 from tests.unit.compute_agent.core_node import EPOCH, SCHEDULER, Node
-from tests.unit.compute_agent.node_facts import NODE, claim
-from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, of_kind
+from tests.unit.compute_agent.node_facts import HOST, NODE, claim
+from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, of_kind, snapshot
 
 HELLO = Hello(Role.SCHEDULER, SCHEDULER, 1, "", "", Want.NOTHING)
 HELLO_EVERY_S = 5
@@ -44,7 +44,8 @@ class Cell:
     recorded: list[str] = field(default_factory=list)
 
     def live(self) -> None:
-        self.node, self.other = Node(), SchedulerDriver().with_agents(NODE, epoch=EPOCH)
+        self.node, self.other = Node(), SchedulerDriver()
+        self.other.hear(replace(snapshot(NODE, epoch=EPOCH), host=HOST))
         self.node.start()
         self.node.send(claim("c1", "vm-1"))
         self.other.give(ev.ChannelChanged(CELL, True))
