@@ -140,6 +140,7 @@ RARE: Mapping[str, str] = {
     "Rare: the tracker loses a claim that it has taken over, or an agent starts in between": """
         confirmed/assumed/tracked/held/built > confirmed/assumed/-/held/built
         confirmed/assumed/-/held/built > confirmed/-/-/held/built
+        confirmed/assumed/-/held/built > confirmed/assumed/tracked/held/built
         confirmed/assumed/-/held/builds > confirmed/assumed/tracked/held/built
     """,
     "Rare: the agent reads that the allocation is gone before its scheduler hears that it is deleted": """
