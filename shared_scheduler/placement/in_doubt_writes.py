@@ -137,7 +137,8 @@ class InDoubtWrites:
         case = self._cases.pop(consumer, None)
         self._answered.pop(consumer, None)
         self._answered[consumer] = _Answered(claim_id, left, nova_knows_s)
-        if case is not None and left.is_new and not all(_is_there(one, left) for one in case.attempts):
+        attempts = case.attempts if case is not None else ()
+        if left.is_new and not all(same_allocations(one.written, left.written) for one in attempts):
             self._cases[consumer] = _Case([replace(left, answered=True)], nova_knows_s)
 
     def deleting(self, consumer: str, claim_id: str) -> None:
@@ -180,11 +181,6 @@ class InDoubtWrites:
         else:
             case.check_at_s = now + self._checks_after_s[case.checks]
         return True
-
-
-def _is_there(one: WriteAttempt, other: WriteAttempt) -> bool:
-    """Whether both have written the same."""
-    return same_allocations(one.written, other.written)
 
 
 def _is_over(case: _Case, now: float) -> bool:

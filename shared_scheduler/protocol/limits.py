@@ -13,7 +13,8 @@ KIB = 1024
 
 # --- bounds of one message ---------------------------------------------------------------------
 
-#: Heartbeat, Leave, Hello, Release, Resync and BuildResult contain a few names and numbers, and a short text.
+#: Heartbeat, Leave, Hello, Release, Resync and BuildResult contain a few names and numbers, and a short text; a
+#: heartbeat also carries ends of builds (``HEARTBEAT_ENDS_MAX_BYTES``).
 SMALL_BODY_MAX_BYTES = 4 * KIB
 #: One leaf may be a text of 16 KiB (``cn.cpu_info``) or the static topology of a machine with 1,024
 #: CPUs (about 20 KiB), so an increment must hold more than that.  The pipe splits larger increments.

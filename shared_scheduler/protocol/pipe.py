@@ -21,6 +21,7 @@ a change          is compared with the published state; a claim that began and e
 poll              returns increments if changes are due, and a heartbeat if it is due
 heartbeats        one ``heartbeat_interval_s`` after the last change reveals that the change was lost; after
                   that, and while changes follow each other, one every ``QUIET_INTERVALS`` of it
+tells_of          whether an increment with a claim is due now, which then needs no verdict
 take_snapshot     flushes, then returns the whole state
 since, news       return the increments for a resync or a verdict; None if the ring does not
                   hold all of them

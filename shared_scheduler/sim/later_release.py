@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import msgpack
 
@@ -22,10 +22,8 @@ LATER_LEAF = "later.news"
 
 def as_newer(body: bytes) -> bytes:
     """The same message from a later minor version, with more fields after the known ones."""
-    entries = (body[0] & ENTRIES_MASK) + len(LATER_FIELDS)
-    return (
-        cast(bytes, msgpack.Packer().pack_array_header(entries)) + body[1:] + b"".join(map(msgpack.packb, LATER_FIELDS))
-    )
+    head: bytes = msgpack.Packer().pack_array_header((body[0] & ENTRIES_MASK) + len(LATER_FIELDS))
+    return head + body[1:] + b"".join(map(msgpack.packb, LATER_FIELDS))
 
 
 def foreign_body(rng: Random) -> bytes:
