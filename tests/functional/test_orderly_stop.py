@@ -7,10 +7,13 @@ the broker continues to send requests to it, so requests that are read after tha
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import oslo_messaging as messaging
@@ -110,6 +113,12 @@ def conf() -> Iterator[cfg.ConfigOpts]:
         yield conf
 
 
+def cpu_s(thread: threading.Thread) -> float:
+    """The CPU time that a thread of this process has taken."""
+    fields = Path(f"/proc/self/task/{thread.native_id}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def in_background(action: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=action, daemon=True)
     thread.start()
@@ -167,6 +176,31 @@ def test_a_stop_waits_for_an_answer_that_cannot_be_sent_no_longer_than_it_may(co
         stopping.join(PATIENCE_S)
         for each in (only, callers):
             each.transport.cleanup()
+
+
+def test_a_scheduler_that_serves_no_requests_hears_casts_and_waits_for_them_idly(
+    shared_rabbit: PrivateRabbit, conf: cfg.ConfigOpts
+) -> None:
+    # given a scheduler that has served, and serves no requests for a while
+    only, compute = Server(conf, shared_rabbit.url, "only"), Callers(conf, shared_rabbit.url)
+    only.endpoint.may_answer.set()
+    only.start()
+    assert compute.call(1).result(PATIENCE_S) == 1
+    only.rpcserver.set_open(False)
+
+    # when a nova-compute tells it something, then it arrives
+    compute.cast(2)
+    eventually(lambda: only.endpoint.told == [2], "the cast arrives")
+
+    # and its thread waits: of some seconds it computes for a small part
+    thread = only.served.listener._listen_thread
+    before_s = cpu_s(thread)
+    time.sleep(SHORT_S)
+    assert cpu_s(thread) - before_s < SHORT_S / 4
+    only.rpcserver.stop()
+    only.rpcserver.wait()
+    for each in (only, compute):
+        each.transport.cleanup()
 
 
 def test_casts_of_computes_do_not_fail_while_the_only_scheduler_changes_its_mode(
