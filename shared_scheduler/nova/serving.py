@@ -27,6 +27,7 @@ from nova.scheduler import rpcapi
 from shared_scheduler.conf.mode import CurrentMode, Mode
 from shared_scheduler.nova.call_heartbeats import CallHeartbeats
 from shared_scheduler.transport.rpc_consumers import cancel_consumers
+from shared_scheduler.transport.rpc_waiting import wait_longer
 
 LOG = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class Gate:
         """Begin to serve, if the gate is open."""
         self._is_started = True
         if self._is_open:
-            self._server.start()
+            _start(self._server)
 
     def set_open(self, is_open: bool) -> None:
         """Take requests from now on, or take no more; those that were taken are answered in any case."""
@@ -91,7 +92,7 @@ class Gate:
     def _replace(self) -> None:
         """Start a server, and then end the one before, if it has not ended."""
         before, self._server = self._server, self._another()
-        self._server.start()
+        _start(self._server)
         if self._listens:
             self._listens = False
             self._end(before)
@@ -149,6 +150,11 @@ class ModalService(service.Service):
             self._gate.set_open(current.serves)
             if before is Mode.SHADOW:  # its requests may wait long for a nova-scheduler that is away
                 self._gate.renew()
+
+
+def _start(server: Any) -> None:
+    server.start()
+    wait_longer(server)
 
 
 def _with_heartbeats(server: Any) -> Any:

@@ -14,6 +14,8 @@ import logging
 import threading
 from typing import Any
 
+from shared_scheduler.transport.rpc_waiting import listener_of
+
 LOG = logging.getLogger(__name__)
 
 #: the type of a consumer of casts to all servers
@@ -27,21 +29,19 @@ def cancel_consumers(server: Any, timeout_s: float, keep_fanout: bool = False) -
     which nova-compute sends: the exchange is deleted with its last queue, and then the sender fails.  Returns whether
     the broker has confirmed all of this.
 
-    The connection belongs to the thread that polls it, so the consumers are cancelled there.  oslo.messaging has no
+    The connection belongs to the thread that polls it, so the consumers are cancelled there, after its present wait.
+    ``stop_consuming`` would not end that wait, and after it the connection reads nothing more.  oslo.messaging has no
     public function for this; if its driver has another structure, nothing is done.
 
     :param server: an oslo_messaging.RPCServer that was started
     :param timeout_s: how long to wait for the polling thread
     """
-    listener: Any = getattr(getattr(server, "listener", None), "_poll_style_listener", None)
-    connection: Any = getattr(listener, "conn", None)
-    operations: Any = getattr(listener, "_message_operations_handler", None)
-    if operations is None or not hasattr(connection, "_consumers"):
+    listener = listener_of(server)
+    if listener is None:
         LOG.debug("The messaging driver has no consumers that can be cancelled")
         return False
     ended, cancelled = threading.Event(), threading.Event()
-    operations.do(lambda: _cancel(connection, keep_fanout, ended, cancelled))
-    connection.stop_consuming()  # the thread leaves its wait for messages and runs the operation
+    listener._message_operations_handler.do(lambda: _cancel(listener.conn, keep_fanout, ended, cancelled))
     if not ended.wait(timeout_s):
         _warn("no answer from the broker")
     return cancelled.is_set()

@@ -47,6 +47,8 @@ RECONNECT_BACKOFF = Backoff(0.2, 10.0, least=0.5)
 REFUSED_BACKOFF = Backoff.between(1.0, 2.0)
 #: Queues of a shared link that are declared between two reads.
 SUBSCRIPTIONS_PER_READ = 50
+#: How long a listener of oslo.messaging waits for a request before it looks for other work: to end its consumers.
+RPC_WAIT_S = 1.0
 #: The interval at which a waiting thread checks for heartbeats and for the end.
 IDLE_S = 0.5
 #: Bindings are declared again at this interval, so that a deleted exchange is created again.  Each wait is longer or

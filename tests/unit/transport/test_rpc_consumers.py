@@ -28,7 +28,7 @@ class Consumer:
 
 def server(consumers: dict[Consumer, str], run: Callable[[Callable[[], None]], None]) -> Any:
     """With the attributes of oslo.messaging's RPC server on RabbitMQ; ``run`` is its polling thread."""
-    connection = SimpleNamespace(_consumers=consumers, stop_consuming=lambda: None)
+    connection = SimpleNamespace(_consumers=consumers)
     listener = SimpleNamespace(conn=connection, _message_operations_handler=SimpleNamespace(do=run))
     return SimpleNamespace(listener=SimpleNamespace(_poll_style_listener=listener))
 
