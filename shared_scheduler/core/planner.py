@@ -525,7 +525,7 @@ class Planner:
             decision = self._decide(state, request, instance)
         except DecisionError:
             return found  # the chosen hosts need no alternates
-        for judged, node in enumerate(self._others(state, decision, cell)):
+        for judged, node in enumerate(self._others(state, request, decision, cell)):
             if len(found) == request.num_alternates or judged - len(found) == self._judged_max:
                 break
             if request.forms and decision.asks_placement(node):
@@ -542,17 +542,18 @@ class Planner:
 
     def alternate_nodes(self, state: RequestState, cell: str) -> list[str]:
         """The best hosts of ``cell`` besides the chosen ones; Placement must be asked for their candidates."""
+        request = self._request_for_alternates(state)
         try:
-            decision = self._decide(state, self._request_for_alternates(state), state.instances[-1])
+            decision = self._decide(state, request, state.instances[-1])
         except DecisionError:
             return []
-        nodes = self._others(state, decision, cell)
+        nodes = self._others(state, request, decision, cell)
         return [node for _, node in zip(range(state.request.num_alternates), nodes, strict=False)]
 
-    def _others(self, state: RequestState, decision: Decision, cell: str) -> Iterator[str]:
+    def _others(self, state: RequestState, request: Request, decision: Decision, cell: str) -> Iterator[str]:
         chosen = state.chosen()
-        for node in self._walk(state, self._request_for_alternates(state), decision, state.instances[-1]):
-            if node not in chosen and self._table.view(node).cell == cell:
+        for node in self._walk(state, request, decision, state.instances[-1]):
+            if node not in chosen and self._table.cell_of(node) == cell:
                 yield node
 
     def schedulers_changed(self, cell: str, names: Sequence[str], own: str) -> None:

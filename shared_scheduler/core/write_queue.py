@@ -278,6 +278,8 @@ class WriteQueue(Generic[Item]):
     def _drop(self, unwanted: Callable[[Job[Item]], bool]) -> list[Job[Item]]:
         waiting = [*(job for part in self._parts for job in part), *self._waiting]
         dropped = [job for job in waiting if unwanted(job)]
+        if not dropped:
+            return dropped
         gone = set(map(id, dropped))
         self._waiting = [job for job in self._waiting if id(job) not in gone]
         left = (tuple(job for job in part if id(job) not in gone) for part in self._parts)

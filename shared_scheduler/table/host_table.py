@@ -270,6 +270,10 @@ class HostTable:
         """The row of a node; None if the node is unknown.  Do not change it."""
         return self._of_node.get(node)
 
+    def cell_of(self, node: str) -> str:
+        """The cell of a node that has a row."""
+        return self._row(node).cell
+
     def _row_at(self, slot: int) -> Row:
         row = self._rows[slot]
         assert row is not None, f"slot {slot} has no host"
