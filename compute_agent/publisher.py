@@ -229,6 +229,8 @@ class Publisher:
 
     def _snapshots(self, now: float) -> list[Effect]:
         due = [key for key, at_s in self._want_snapshot.items() if at_s <= now]
+        if not (due or self._everybody_wants):
+            return []
         to_all = self._everybody_wants or len(due) > 1 + self._others_with_snapshot(due, now)
         served = due if to_all else [address for address in due if self._bucket.take(now)]
         if not (self._bucket.take(now) if to_all else served):

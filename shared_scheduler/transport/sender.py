@@ -59,8 +59,9 @@ class Sender:
                     confirms.published()
             confirms.wait()
             returns.none_follows()
+            if not self._unsent:
+                read_one(connection, 0.0)  # a heartbeat of the broker that nobody reads counts as missed
             self._unsent = []
-            read_one(connection, 0.0)  # a heartbeat of the broker that nobody reads counts as missed
             self._reconnector.keep_alive(connection)
 
     def _is_finished(self) -> bool:
