@@ -2,9 +2,10 @@
 """Writers that race for the last units of two providers, on a real Placement.
 
 ``python -m tests.functional.placement_races --rounds 1000`` prints how often they over-commit one, with the write path
-and, with ``--stock``, without it.  In each round 8 writers ask at the same moment for a unit of each provider, where
-there are 1 to 6.  In every second round all of them are new consumers; in the others some of them are written by
-Placement's own handler: consumers that exist already, and an old microversion.
+and, with ``--stock``, without it, on MariaDB or with ``--database postgresql`` on PostgreSQL.  In each round 8 writers
+ask at the same moment for a unit of each provider, where there are 1 to 6.  In every second round all of them are new
+consumers; in the others some of them are written by Placement's own handler: consumers that exist already, and an old
+microversion.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 import requests
 
-from tests.functional.private_placement import SETTINGS, PrivatePlacement
+from tests.functional.private_placement import PLACEMENTS, SETTINGS, PrivatePlacement
 
 WRITERS = 8
 CAPACITIES = (1, 3, 6)
@@ -109,9 +110,9 @@ class Race:
         return racer.put(consumer, providers, generation, OLD if kind == "old" else NEWEST)  # type: ignore[no-any-return]
 
 
-def race(rounds: int, with_write_path: bool, seed: int = 1) -> Outcome:
-    """Start a Placement of its own and run the rounds."""
-    with PrivatePlacement.running(replace(SETTINGS, placement_app=with_write_path)) as placement:
+def race(rounds: int, with_write_path: bool, seed: int = 1, database: str = "mariadb") -> Outcome:
+    """Start a Placement of its own on this database (of ``PLACEMENTS``), and run the rounds."""
+    with PLACEMENTS[database].running(replace(SETTINGS, placement_app=with_write_path)) as placement:
         return Race(placement).run(rounds, seed)
 
 
@@ -120,8 +121,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--stock", action="store_true", help="Placement as it is, without the write path")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--database", choices=PLACEMENTS, default="mariadb")
     arguments = parser.parse_args()
-    outcome = race(arguments.rounds, not arguments.stock, arguments.seed)
+    outcome = race(arguments.rounds, not arguments.stock, arguments.seed, arguments.database)
     print(json.dumps(dataclasses.asdict(outcome)))
     return 1 if outcome.over_committed else 0
 
