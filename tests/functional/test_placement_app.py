@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement with the write path: races on a real MariaDB.
+"""Placement with the write path: races on a real MariaDB and a real PostgreSQL.
 
 ``tests/longer/test_placement_app.py`` has a thousand rounds, and all of Placement's own functional tests, which stand
 for what ``tests/unit/placement_app/test_histories.py`` compares here.
@@ -17,18 +17,45 @@ from threading import Barrier
 
 import pytest
 import requests
+import sqlalchemy as sa
 
-from tests.functional.placement_races import WRITERS, Outcome, Race, Racer
-from tests.functional.private_placement import SETTINGS, PrivatePlacement
-from tools.laboratory.cloud import probes
+from shared_scheduler.placement_app import lock_waits
+from tests.functional.placement_races import OLD, WRITERS, Outcome, Race, Racer
+from tests.functional.private_placement import SETTINGS, PlacementOnPostgresql, PrivatePlacement
+from tests.unit.cmd.waiting import eventually
 
 ROUNDS = 20
+#: Longer than any test.
+PATIENT_S = 600
 
 
 @pytest.fixture(scope="module")
-def placement() -> Iterator[PrivatePlacement]:
+def mariadb() -> Iterator[PrivatePlacement]:
     with PrivatePlacement.running(replace(SETTINGS, placement_app=True)) as one:
         yield one
+
+
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[PrivatePlacement]:
+    with PlacementOnPostgresql.running(replace(SETTINGS, placement_app=True)) as one:
+        yield one
+
+
+@pytest.fixture(params=["mariadb", "postgresql"])
+def placement(request: pytest.FixtureRequest) -> PrivatePlacement:
+    """On each database."""
+    one: PrivatePlacement = request.getfixturevalue(request.param)
+    return one
+
+
+@contextmanager
+def database(placement: PrivatePlacement) -> Iterator[sa.Engine]:
+    """Its database, without Placement."""
+    engine = sa.create_engine(placement.database_url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def test_writers_that_race_never_over_commit(placement: PrivatePlacement) -> None:
@@ -64,31 +91,92 @@ def test_of_several_writers_of_one_new_consumer_one_succeeds(placement: PrivateP
 def test_a_database_that_is_restarted_is_found_again(placement: PrivatePlacement) -> None:
     provider = placement.provider()
     placement.take(str(uuid.uuid4()), {provider: {"VCPU": 1}})
-    placement.kill("mariadb")
-    placement.start_one("mariadb")
+    placement.kill_database()
+    placement.start_database()
     placement.take(str(uuid.uuid4()), {provider: {"VCPU": 1}})
     assert placement.used(provider) == 2
 
 
+LIMITS = {
+    "mysql": ("SELECT @@innodb_lock_wait_timeout", lock_waits.LOCK_WAIT_S),
+    "postgresql": ("SHOW lock_timeout", f"{lock_waits.LOCK_WAIT_S}s"),
+}
+
+
+def test_the_limit_of_lock_waits_lasts_as_long_as_the_connection(placement: PrivatePlacement) -> None:
+    with database(placement) as engine:
+        lock_waits.limit(engine)
+        ask, limit = LIMITS[engine.dialect.name]
+        with engine.connect() as connection:
+            connection.rollback()
+            assert connection.execute(sa.text(ask)).scalar() == limit
+
+
 @contextmanager
-def locked(placement: PrivatePlacement, provider: str) -> Iterator[None]:
+def locked(engine: sa.Engine, provider: str) -> Iterator[sa.Connection]:
     """A transaction that holds the row of a provider, as one whose program was lost does."""
-    with probes.database(placement.layout, "placement") as connection, connection.cursor() as cursor:
-        connection.begin()
-        assert cursor.execute("SELECT id FROM resource_providers WHERE uuid = %s FOR UPDATE", (provider,)) == 1
-        yield
+    with engine.begin() as connection:
+        lock(connection, provider)
+        yield connection
+
+
+def lock(connection: sa.Connection, provider: str) -> None:
+    """Wait for the row of a provider."""
+    ask = sa.text("SELECT id FROM resource_providers WHERE uuid = :uuid FOR UPDATE")
+    assert len(connection.execute(ask, {"uuid": provider}).all()) == 1
 
 
 def test_a_lock_that_lasts_is_a_conflict_before_the_client_has_gone(placement: PrivatePlacement) -> None:
     racer, provider, consumer = Racer(placement.layout.url("placement")), placement.provider(), str(uuid.uuid4())
     assert racer.put(str(uuid.uuid4()), [placement.provider()], None).status_code == 204  # its names are known now
 
-    with locked(placement, provider):
+    with database(placement) as engine, locked(engine, provider):
         answer = racer.put(consumer, [provider], None)
         assert answer.status_code == 409 and "placement.concurrent_update" in answer.text
 
     assert placement.client.consumer(consumer).allocations == {} and placement.used(provider) == 0
     assert racer.put(consumer, [provider], None).status_code == 204
+
+
+def test_placements_own_handler_gives_up_as_well(postgresql: PrivatePlacement) -> None:
+    """On MariaDB, it tries six times."""
+    racer, provider = Racer(postgresql.layout.url("placement")), postgresql.provider()
+
+    with database(postgresql) as engine, locked(engine, provider):
+        answer = racer.put(str(uuid.uuid4()), [provider], None, OLD)
+        assert answer.status_code == 409 and "another transaction has held" in answer.text
+
+    assert postgresql.used(provider) == 0
+    assert racer.put(str(uuid.uuid4()), [provider], None, OLD).status_code == 204
+
+
+def test_a_deadlock_in_placements_own_handler_is_tried_again(postgresql: PrivatePlacement) -> None:
+    """PostgreSQL refuses what stock Placement repeats in the transaction that has ended."""
+    racer, providers = Racer(postgresql.layout.url("placement")), [postgresql.provider() for _ in range(3)]
+    first, second, third = providers
+
+    with database(postgresql) as engine, ThreadPoolExecutor(2) as pool, locked(engine, third) as other:
+        other.execute(sa.text(f"SET LOCAL deadlock_timeout = '{PATIENT_S}s'"))  # the other side looks for it, and ends
+        with locked(engine, second):
+            # given Placement's own handler, which has the first provider and waits for the second one
+            write = pool.submit(racer.put, str(uuid.uuid4()), providers, None, OLD)
+            eventually(lambda: waiting(engine) == 1)
+            # and another transaction, which has the third one and waits for the first one
+            crossing = pool.submit(lock, other, first)
+            eventually(lambda: waiting(engine) == 2)
+        # when the handler goes on to the third one
+        crossing.result()
+        other.commit()
+        # then nobody hears of the deadlock
+        assert write.result().status_code == 204
+    assert [postgresql.used(provider) for provider in providers] == [1, 1, 1]
+
+
+def waiting(engine: sa.Engine) -> int:
+    """The number of transactions that wait for a lock."""
+    with engine.connect() as connection:
+        ask = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        return int(connection.execute(sa.text(ask)).scalar() or 0)
 
 
 def test_a_race_that_over_commits_is_seen() -> None:
