@@ -31,6 +31,8 @@ statements         its SQL, over Placement's tables
 cached_ids         ids of rows that do not change
 kept_connections   connections that are kept between transactions
 lock_waits         how long this Placement waits for the lock of a row
+conflicts          answers with status 409
+database_errors    what an error of the database says about the transaction that it ended
 conflict_retry     repeats Placement's own handler after a lost race for a provider
 known_schema       the database schemas that the write path knows
 =================  =================================================================================

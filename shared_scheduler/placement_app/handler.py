@@ -7,15 +7,15 @@ from typing import Any, Protocol
 
 import webob
 from oslo_config import cfg
-from oslo_db import exception as db_exception
 from oslo_log import log as logging
-from placement import db_api, errors, exception, handler, util
+from placement import db_api, exception, handler
 from placement.handlers import allocation, reshaper
 from placement.policies import allocation as policies
 
-from shared_scheduler.placement_app import known_schema, lock_waits
+from shared_scheduler.placement_app import conflicts, known_schema, lock_waits
 from shared_scheduler.placement_app.cached_ids import Ids
 from shared_scheduler.placement_app.conflict_retry import ConflictRetry, attempt_once
+from shared_scheduler.placement_app.database_errors import DATABASE_ERRORS, is_deadlock, is_lock_timeout
 from shared_scheduler.placement_app.kept_connections import KeptConnections
 from shared_scheduler.placement_app.transaction import NewConsumersWrite
 from shared_scheduler.placement_app.write_request import NewConsumer, NotTakenError, PostRequests, PutRequests
@@ -47,7 +47,7 @@ class WritePath:
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         try:
             answer = self._answer(webob.Request(environ))
-        except (NotTakenError, exception.NotFound, db_exception.DBError) as reason:
+        except (NotTakenError, exception.NotFound, *DATABASE_ERRORS) as reason:
             LOG.debug("Placement's own handler writes these allocations: %s", reason)
             answer = self._otherwise
         except Exception:
@@ -64,10 +64,9 @@ class WritePath:
         try:
             _run(write, self._connections)
         except exception.InvalidInventory as error:
-            return _refused(error)
+            return conflicts.refused(error)
         except lock_waits.LockWaitError as error:
-            request.environ[util.ENV_ERROR_CODE] = errors.CONCURRENT_UPDATE
-            return _refused(error)
+            return conflicts.concurrent_update(request, error)
         return _written()
 
 
@@ -79,10 +78,10 @@ def _run(write: NewConsumersWrite, connections: KeptConnections) -> None:
     for left in reversed(range(1 + DEADLOCK_RETRIES)):
         try:
             return connections.transaction(write.run)
-        except db_exception.DBDeadlock as error:
-            if lock_waits.is_timeout(error):
+        except DATABASE_ERRORS as error:
+            if is_lock_timeout(error):
                 raise lock_waits.LockWaitError from error
-            if not left:
+            if not left or not is_deadlock(error):
                 raise
 
 
@@ -92,14 +91,6 @@ def _written() -> webob.Response:
     response.status = 204
     response.content_type = None
     return response
-
-
-def _refused(error: exception.InvalidInventory | lock_waits.LockWaitError) -> webob.exc.HTTPConflict:
-    """The words of ``placement/handlers/allocation.py``."""
-    LOG.warning("Allocations refused: %s", error)
-    conflict = webob.exc.HTTPConflict(f"Unable to allocate inventory: {error}")
-    conflict.json_formatter = util.json_error_formatter
-    return conflict
 
 
 class WritesHandler(handler.PlacementHandler):

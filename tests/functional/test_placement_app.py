@@ -7,6 +7,7 @@ for what ``tests/unit/placement_app/test_histories.py`` compares here.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -112,6 +113,20 @@ def test_the_limit_of_lock_waits_lasts_as_long_as_the_connection(placement: Priv
             assert connection.execute(sa.text(ask)).scalar() == limit
 
 
+WAITING = {
+    "mysql": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+}
+#: MariaDB shows the transactions of the last question to whoever asks again sooner.
+FRESH_S = 0.15
+#: As another writer does it: four units of a provider, and its next generation.
+FILL = (
+    "UPDATE allocations SET used = 4 WHERE resource_provider_id ="
+    " (SELECT id FROM resource_providers WHERE uuid = :uuid)",
+    "UPDATE resource_providers SET generation = generation + 1 WHERE uuid = :uuid",
+)
+
+
 @contextmanager
 def locked(engine: sa.Engine, provider: str) -> Iterator[sa.Connection]:
     """A transaction that holds the row of a provider, as one whose program was lost does."""
@@ -127,8 +142,7 @@ def lock(connection: sa.Connection, provider: str) -> None:
 
 
 def test_a_lock_that_lasts_is_a_conflict_before_the_client_has_gone(placement: PrivatePlacement) -> None:
-    racer, provider, consumer = Racer(placement.layout.url("placement")), placement.provider(), str(uuid.uuid4())
-    assert racer.put(str(uuid.uuid4()), [placement.provider()], None).status_code == 204  # its names are known now
+    racer, provider, consumer = knowing_the_names(placement), placement.provider(), str(uuid.uuid4())
 
     with database(placement) as engine, locked(engine, provider):
         answer = racer.put(consumer, [provider], None)
@@ -136,6 +150,30 @@ def test_a_lock_that_lasts_is_a_conflict_before_the_client_has_gone(placement: P
 
     assert placement.client.consumer(consumer).allocations == {} and placement.used(provider) == 0
     assert racer.put(consumer, [provider], None).status_code == 204
+
+
+def test_what_is_written_while_a_write_waits_for_the_lock_counts(placement: PrivatePlacement) -> None:
+    """The capacity is checked with a newer snapshot than the one with which the lock was asked for."""
+    racer, provider = knowing_the_names(placement), placement.provider(vcpus=4)
+    placement.take(str(uuid.uuid4()), {provider: {"VCPU": 1}})
+
+    with database(placement) as engine, ThreadPoolExecutor(1) as pool:
+        with locked(engine, provider) as other:
+            write = pool.submit(racer.put, str(uuid.uuid4()), [provider], None)
+            eventually(lambda: waiting(engine) == 1)
+            for statement in FILL:
+                other.execute(sa.text(statement), {"uuid": provider})
+        answer = write.result()
+
+    assert answer.status_code == 409 and "would exceed" in answer.text
+    assert placement.used(provider) == 4
+
+
+def knowing_the_names(placement: PrivatePlacement) -> Racer:
+    """A writer whose project and user exist, so that the write path takes its new consumers."""
+    racer = Racer(placement.layout.url("placement"))
+    assert racer.put(str(uuid.uuid4()), [placement.provider()], None).status_code == 204
+    return racer
 
 
 def test_placements_own_handler_gives_up_as_well(postgresql: PrivatePlacement) -> None:
@@ -174,9 +212,9 @@ def test_a_deadlock_in_placements_own_handler_is_tried_again(postgresql: Private
 
 def waiting(engine: sa.Engine) -> int:
     """The number of transactions that wait for a lock."""
+    time.sleep(FRESH_S)
     with engine.connect() as connection:
-        ask = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        return int(connection.execute(sa.text(ask)).scalar() or 0)
+        return int(connection.execute(sa.text(WAITING[engine.dialect.name])).scalar() or 0)
 
 
 def test_a_race_that_over_commits_is_seen() -> None:

@@ -17,8 +17,26 @@ from shared_scheduler.placement_app import lock_waits
 from shared_scheduler.placement_app.cached_ids import Ids
 from shared_scheduler.placement_app.handler import DEADLOCK_RETRIES, WritePath
 
-DEADLOCK = (1213, "Deadlock found when trying to get lock; try restarting transaction")
-LOCK_WAIT = (1205, "Lock wait timeout exceeded; try restarting transaction")
+
+class DriverError(Exception):
+    """An error as PyMySQL (a number and a text) or psycopg2 (a text and a state) raises it."""
+
+    def __init__(self, *args: Any, pgcode: str | None = None) -> None:
+        super().__init__(*args)
+        self.pgcode = pgcode
+
+
+def wrapped(*args: Any, pgcode: str | None = None) -> sa.exc.OperationalError:
+    return sa.exc.OperationalError("SELECT", {}, DriverError(*args, pgcode=pgcode))
+
+
+#: As ``oslo_db.sqlalchemy.exc_filters`` makes them.
+DEADLOCK = db_exception.DBDeadlock(wrapped(1213, "Deadlock found when trying to get lock; try restarting transaction"))
+LOCK_WAIT = db_exception.DBDeadlock(wrapped(1205, "Lock wait timeout exceeded; try restarting transaction"))
+POSTGRESQL_DEADLOCK = db_exception.DBDeadlock(wrapped("deadlock detected", pgcode="40P01"))
+POSTGRESQL_LOCK_WAIT = wrapped("canceling statement due to lock timeout", pgcode="55P03")
+POSTGRESQL_SNAPSHOT = wrapped("could not serialize access due to concurrent update", pgcode="40001")
+POSTGRESQL_FULL = wrapped("could not extend file: No space left on device", pgcode="53100")
 
 #: The status of what Placement's own handler answers.
 OWN_HANDLER = 418
@@ -39,18 +57,16 @@ class NoConsumers:
 
 
 class Failing:
-    """Connections whose transactions end with these errors of MySQL, and then succeed."""
+    """Connections whose transactions end with these errors, and then succeed."""
 
-    def __init__(self, *errors: tuple[int, str]) -> None:
+    def __init__(self, *errors: Exception) -> None:
         self._errors = list(errors)
         self.count = 0
 
     def transaction(self, _: Callable[[sa.Connection], None]) -> None:
         self.count += 1
         if self._errors:
-            error = self._errors.pop(0)
-            # as ``oslo_db.sqlalchemy.exc_filters`` makes it, of both errors
-            raise db_exception.DBDeadlock(sa.exc.OperationalError("SELECT", {}, Exception(*error)))
+            raise self._errors.pop(0)
 
 
 def answer(connections: Any) -> webob.Response:
@@ -69,22 +85,52 @@ def answer(connections: Any) -> webob.Response:
         ([DEADLOCK] * (1 + DEADLOCK_RETRIES), OWN_HANDLER, 1 + DEADLOCK_RETRIES),
         ([LOCK_WAIT], 409, 1),
         ([DEADLOCK, LOCK_WAIT], 409, 2),
+        ([POSTGRESQL_DEADLOCK, POSTGRESQL_SNAPSHOT], 204, 3),
+        ([POSTGRESQL_LOCK_WAIT], 409, 1),
+        ([POSTGRESQL_FULL], OWN_HANDLER, 1),
     ],
 )
-def test_only_a_deadlock_is_tried_again(errors: list[tuple[int, str]], status: int, count: int) -> None:
+def test_only_a_deadlock_is_tried_again(errors: list[Exception], status: int, count: int) -> None:
     connections = Failing(*errors)
     assert answer(connections).status_code == status
     assert connections.count == count
 
 
-def test_a_lock_that_lasts_is_a_conflict_for_the_client() -> None:
-    assert answer(Failing(LOCK_WAIT)).json["errors"][0]["code"] == "placement.concurrent_update"
+@pytest.mark.parametrize("error", [LOCK_WAIT, POSTGRESQL_LOCK_WAIT])
+def test_a_lock_that_lasts_is_a_conflict_for_the_client(error: Exception) -> None:
+    assert answer(Failing(error)).json["errors"][0]["code"] == "placement.concurrent_update"
 
 
-@pytest.mark.parametrize(("url", "limited"), [
-    ("mysql+pymysql://", True), ("mariadb+pymysql://", True), ("sqlite://", False),
+class Connection:
+    """Keeps what it was sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def cursor(self) -> Connection:
+        return self
+
+    def execute(self, statement: str) -> None:
+        self.sent.append(statement)
+
+    def commit(self) -> None:
+        self.sent.append("COMMIT")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("url", "sent"), [
+    ("mysql+pymysql://", ["SET innodb_lock_wait_timeout = 5", "COMMIT"]),
+    ("mariadb+pymysql://", ["SET innodb_lock_wait_timeout = 5", "COMMIT"]),
+    ("postgresql+psycopg2://", ["SET lock_timeout = '5s'", "COMMIT"]),
+    ("sqlite://", []),
 ])  # fmt: skip
-def test_waits_are_limited_whatever_the_address_calls_the_database(url: str, limited: bool) -> None:
-    engine = sa.create_engine(url)
+def test_waits_are_limited_whatever_the_address_calls_the_database(url: str, sent: list[str]) -> None:
+    engine, connection = sa.create_engine(url), Connection()
+    before = list(engine.pool.dispatch.connect)
     lock_waits.limit(engine)
-    assert sa.event.contains(engine, "connect", lock_waits._limit) is limited
+    for tell in engine.pool.dispatch.connect:
+        if tell not in before:
+            tell(connection, None)
+    assert connection.sent == sent
