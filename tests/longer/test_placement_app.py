@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement with the write path: a thousand races, random requests, and all of Placement's own functional tests."""
+"""Placement with the write path: a thousand races on each database, random requests, all of Placement's own tests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.functional import placement_races, placements_tests
+from tests.functional.private_placement import PLACEMENTS
 from tests.quick import ROOT
 from tests.unit.placement_app.test_histories import assert_same_as_placement
 
@@ -19,8 +20,9 @@ HOUR_S = 3600
 
 
 @pytest.mark.timeout(2 * HOUR_S)
-def test_a_thousand_races_without_one_over_commit() -> None:
-    outcome = placement_races.race(ROUNDS, with_write_path=True)
+@pytest.mark.parametrize("database", PLACEMENTS)
+def test_a_thousand_races_without_one_over_commit(database: str) -> None:
+    outcome = placement_races.race(ROUNDS, with_write_path=True, database=database)
     assert (outcome.rounds, outcome.over_committed, outcome.untold, outcome.errors) == (ROUNDS, 0, 0, 0), outcome
 
 

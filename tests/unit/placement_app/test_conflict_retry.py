@@ -74,6 +74,8 @@ DEADLOCK = db_exception.DBDeadlock(of_postgresql(sa.exc.OperationalError, "40P01
 #: What Placement's repetition of a statement ends with, after a deadlock.
 ENDED = db_exception.DBError(of_postgresql(sa.exc.InternalError, "25P02"))
 LOCK_WAIT = of_postgresql(sa.exc.OperationalError, "55P03")
+#: Placement has repeated the statement before.
+MYSQL_LOCK_WAIT = db_exception.DBDeadlock(sa.exc.OperationalError("UPDATE", {}, Exception(1205, "Lock wait")))
 FULL = of_postgresql(sa.exc.OperationalError, "53100")
 
 
@@ -98,6 +100,7 @@ class Failing:
         ([ENDED] * 3, 3, 409, 3),
         ([DEADLOCK], 1, 409, 1),
         ([LOCK_WAIT], 10, 409, 1),
+        ([MYSQL_LOCK_WAIT], 10, 409, 1),
         ([ENDED, LOCK_WAIT], 10, 409, 2),
     ],
 )
