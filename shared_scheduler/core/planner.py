@@ -471,15 +471,15 @@ class Planner:
         self, request: Request, decision: Decision, instance: InstancePlacement, omitted: frozenset[str]
     ) -> frozenset[str]:
         """The quarantined nodes, without those of late agents if the best of these and the best of the others have
-        different numbers of members of a soft group."""
+        different numbers of members of a soft group, or there are no others."""
         last = self._quarantine.nodes
         late = self._quarantine.only_late if last and _has_soft_group(request) else frozenset[str]()
         if not late:
             return last
         best = next(self._ranked(request, decision, omitted | last - late), None)
         other = next(self._ranked(request, decision, omitted | last), None)
-        members = (0 if node is None else self._soft_members(request, instance, node) for node in (best, other))
-        return last if len({*members}) == 1 else last - late
+        members = {self._soft_members(request, instance, node) for node in (best, other) if node is not None}
+        return last if other is not None and len(members) == 1 else last - late
 
     @staticmethod
     def _ranked(request: Request, decision: Decision, without: frozenset[str]) -> Iterator[str]:

@@ -291,13 +291,11 @@ def only_in_quarantine() -> SchedulerDriver:
     return driver
 
 
-@pytest.mark.xfail(reason="no other host counts as one without members", strict=True)
 @pytest.mark.parametrize("policy", ["soft-affinity", "soft-anti-affinity"])
 def test_a_node_that_refuses_is_passed_over_for_late_agents_if_there_is_no_other_host(policy: str) -> None:
     assert ask_for_member(only_in_quarantine(), policy).node != "node-2"
 
 
-@pytest.mark.xfail(reason="no other host counts as one without members", strict=True)
 def test_a_member_returns_to_a_late_agent_if_members_have_come_to_the_other_hosts() -> None:
     # given a host that refuses, a good one whose agent was late, and two members that shall be apart on two others
     driver = with_members_on()
