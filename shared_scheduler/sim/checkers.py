@@ -438,11 +438,10 @@ class Checkers:
         for server, inner in zip(asked.servers, answer.choices, strict=True):
             candidate = inner[0].candidate
             stands, left = placement.consumers.get(server.uuid, {}), self._world.scheduled_moves.left(server.uuid)
-            written = candidate is not None and same_allocations(
-                without_ports(stands), {**candidate.allocations, **left}
-            )
-            taken = asked.moved is not None and self._world.scheduled_moves.is_over(server.uuid)
-            self.check("written_first", written or taken, where, server.uuid, stands)
+            wanted = None if candidate is None else {**candidate.allocations, **left}
+            written = wanted is not None and (_is_written(stands, wanted) or self._is_taken(server, where, wanted))
+            over = asked.moved is not None and self._world.scheduled_moves.is_over(server.uuid)
+            self.check("written_first", written or over, where, server.uuid, stands)
             if (inner[0].node, server.uuid) not in self._lost:
                 self._promised.setdefault((where, inner[0].node), {})[server.uuid] = server
             others = all(c.cell == inner[0].cell and c.node not in chosen for c in inner[1:])
@@ -455,6 +454,14 @@ class Checkers:
         cast = [self._claimed[claim_id] for claim_id in answer.claim_ids if claim_id in self._claimed]
         unheard = [claim.claim_id for claim in cast if (claim.node, claim.claim_id) not in self._agreed]
         self.check("own_word", not unheard, where, unheard, "were not accepted by the agents of their nodes")
+
+    def _is_taken(self, server: Server, where: str, wanted: Allocations) -> bool:
+        """Whether a scheduler has written what it answers with, and another one that got the request has replaced it
+        since."""
+        writers = self._world.placement.writers[server.uuid]
+        by_twin = writers.last != where and writers.last in server.twins
+        was_written = _is_written(writers.last_of(where), wanted)
+        return by_twin and was_written and self._world.repeats.may_be_taken(server)
 
     def _check_names(self, choices: Sequence[ef.Choice], where: str) -> None:
         """Check the names of nodes that have not gone."""
@@ -492,6 +499,11 @@ class Checkers:
         clean_up_s = CLEAN_UP_CALLS * (self._world.sizes.placement_s + self._world.placement.takes_s(1))
         at_deadline = self._world.now > asked.deadline_s - ROUNDED_S
         return at_deadline and clean_up_s > scheduler.core.settings.cleanup_s
+
+
+def _is_written(stands: Allocations, wanted: Allocations) -> bool:
+    """Whether allocations are those of an answer; ports may have been attached since."""
+    return same_allocations(without_ports(stands), wanted)
 
 
 def _plus_devices(free: Holding, has: int) -> Holding:

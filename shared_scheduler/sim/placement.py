@@ -70,18 +70,24 @@ def _ignore_stored(_consumer: str, _grown: AbstractSet[str], _write: Write | Non
 
 
 class Writers:
-    """Who has written a consumer, and how often; a removal is a write too."""
+    """Who has written a consumer, what, and how often; a removal is a write of nothing."""
 
     def __init__(self) -> None:
         self.last = ""
         self._counts: Counter[str] = Counter()
         self._before: dict[str, int] = {}
+        self._last_of: dict[str, Allocations] = {}
 
-    def wrote(self, writer: str) -> None:
+    def wrote(self, writer: str, allocations: Allocations) -> None:
         """A write is carried out."""
         self._before.setdefault(writer, self._counts.total())
         self._counts[writer] += 1
         self.last = writer
+        self._last_of[writer] = allocations
+
+    def last_of(self, writer: str) -> Allocations:
+        """What this one has written last."""
+        return self._last_of.get(writer, _NOTHING)
 
     def others(self, writer: str) -> int:
         """How often others have written since the first write of this one; 0 if it has written nothing."""
@@ -239,7 +245,7 @@ class SimPlacement:
     ) -> None:
         self.consumers[consumer] = allocations
         self.commits += 1
-        self.writers[consumer].wrote(NOVA if write is None else write.writer or NOVA)
+        self.writers[consumer].wrote(NOVA if write is None else write.writer or NOVA, allocations)
         self.records.setdefault(consumer, ConsumerRecord(0)).generation += 1
         for node, amounts in allocations.items():
             self._on[node][consumer] = {node: amounts}
@@ -256,7 +262,7 @@ class SimPlacement:
     def delete(self, consumer: str, writer: str = NOVA) -> None:
         """Delete all allocations of a consumer, and with the last one its record."""
         if consumer in self.consumers and self.records.pop(consumer, None) is not None:
-            self.writers[consumer].wrote(writer)
+            self.writers[consumer].wrote(writer, _NOTHING)
             self._remove(consumer)
 
     def begin_move(self, consumer: str, migration: str, node: str) -> bool:

@@ -55,7 +55,7 @@ def test_a_server_may_be_missing_when_the_claim_of_another_scheduler_for_it_has_
 @pytest.mark.parametrize(
     ("writer", "is_heard", "broken"),
     [
-        pytest.param("scheduler-1.1", False, False, marks=pytest.mark.xfail(strict=True)),
+        ("scheduler-1.1", False, False),
         pytest.param("scheduler-1.1", True, True, id="Placement was heard all the time"),
         pytest.param("scheduler-2.1", False, True, id="a scheduler that did not get the request"),
     ],
