@@ -12,7 +12,7 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.protocol.limits import COUNT_MAX
 from shared_scheduler.protocol.messages import Heartbeat, Increment, Resync, Snapshot
 from shared_scheduler.table.row import Freshness
-from tests.unit.core.scheduler_driver import SchedulerDriver, snapshot
+from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, snapshot
 
 NODE, EPOCH, FORGED_VCPUS = "node-1", 5, 64
 FORGED: Mapping[str, Sequence[Snapshot | Increment]] = {
@@ -20,6 +20,10 @@ FORGED: Mapping[str, Sequence[Snapshot | Increment]] = {
         replace(snapshot(NODE, epoch=EPOCH, vcpus=FORGED_VCPUS), sequence=COUNT_MAX)
     ],
     "hundreds of increments": [Increment(NODE, EPOCH, 2 + n, {"cn.vcpus": FORGED_VCPUS}) for n in range(300)],
+    "an increment, and another one beyond a gap": [
+        Increment(NODE, EPOCH, 2, {"cn.vcpus": FORGED_VCPUS}),
+        Increment(NODE, EPOCH, 4),
+    ],
 }
 
 
@@ -31,14 +35,21 @@ def attacked(kind: str) -> SchedulerDriver:
 
 
 def heartbeats(driver: SchedulerDriver) -> set[int]:
-    """The true agent goes on; returns the epochs above which it is asked to begin."""
-    effects = list[ef.Effect]()
-    for sequence in range(2, 12):
-        effects += driver.hear(Heartbeat(NODE, EPOCH, sequence, "host-1", 0)) + driver.wait(15.0)
-    return {sent.message.epoch for sent in effects if isinstance(sent, ef.Send) and isinstance(sent.message, Resync)}
+    """The true agent has nothing new, and sends each snapshot that it is asked for; returns the epochs above which it
+    is asked to begin."""
+    epochs, state = set[int](), snapshot(NODE, epoch=EPOCH)
+    for _ in range(10):
+        effects = driver.hear(Heartbeat(NODE, EPOCH, state.sequence, "host-1", state.digest)) + driver.wait(15.0)
+        asked = {one.message.epoch for one in of_kind(ef.Send, effects) if isinstance(one.message, Resync)}
+        epochs |= asked - {0, EPOCH}
+        if asked & {0, EPOCH}:
+            driver.hear(state)
+    return epochs
 
 
-@pytest.mark.parametrize("kind", FORGED)
+@pytest.mark.parametrize(
+    "kind", [*[*FORGED][:-1], pytest.param([*FORGED][-1], marks=pytest.mark.xfail(strict=True, reason="still ignored"))]
+)
 def test_the_agent_is_asked_to_begin_an_epoch_above_it(kind: str) -> None:
     assert heartbeats(attacked(kind)) == {EPOCH + 1}
 
