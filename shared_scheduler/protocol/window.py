@@ -37,7 +37,8 @@ agent for a resync.  It never applies messages out of order and never skips a mi
   ``limits.EPOCH_ASKED_MAX``, which agents refuse to exceed, a sender used the name of the agent: our epoch is given up,
   and the one of the message is followed.
 * If the heartbeats of an agent name older sequences than the copy for ``BEHIND_S``, the copy is wrong: the agent uses
-  an epoch a second time, or another sender used its name.  It is asked to exceed our epoch.
+  an epoch a second time, or another sender used its name.  It is asked to exceed our epoch.  So is an agent that is
+  asked for something else already, because its snapshots are older than the copy, too, and are ignored.
 
 The window handles sequences, not contents: the caller applies what the window returns, in that order.
 
@@ -614,7 +615,7 @@ class MessageWindow:
 
     def _stays_behind(self, heartbeat: Heartbeat, now: float) -> bool:
         """Whether only heartbeats of older sequences than the copy's have arrived for ``BEHIND_S``."""
-        if self.phase is not WindowPhase.IN_ORDER or self.sequence is None or heartbeat.sequence >= self.sequence:
+        if self.sequence is None or heartbeat.sequence >= self.sequence:
             self._behind = None
             return False
         if self._behind is None or self._behind[0] != self.sequence:

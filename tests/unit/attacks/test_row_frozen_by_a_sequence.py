@@ -47,9 +47,7 @@ def heartbeats(driver: SchedulerDriver) -> set[int]:
     return epochs
 
 
-@pytest.mark.parametrize(
-    "kind", [*[*FORGED][:-1], pytest.param([*FORGED][-1], marks=pytest.mark.xfail(strict=True, reason="still ignored"))]
-)
+@pytest.mark.parametrize("kind", FORGED)
 def test_the_agent_is_asked_to_begin_an_epoch_above_it(kind: str) -> None:
     assert heartbeats(attacked(kind)) == {EPOCH + 1}
 
