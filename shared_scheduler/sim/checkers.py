@@ -106,6 +106,7 @@ class Checkers:
         self._begun: defaultdict[tuple[str, str], set[str]] = defaultdict(set)  # also without an agent
         self._released: set[str] = set()  # ids of claims
         self._lost: set[tuple[str, str]] = set()  # (node, consumer) that its agent accepted and forgot
+        self._liars: set[str] = set()  # nodes that have published what their agents have not
         self._steps = 0
         self._phases: dict[tuple[str, str], str] = {}  # of windows, for a detailed trace
 
@@ -161,6 +162,11 @@ class Checkers:
         on_node = self._world.placement.consumers_of(node.node)
         for claim_id in [key for key, claim in held.items() if claim.consumer not in on_node]:
             self._lost.add((node.node, held.pop(claim_id).consumer))
+
+    def lied(self, node: str) -> None:
+        """A stolen node publishes what its agent has not: its own row and its own claims are what it says, until the
+        world is at rest."""
+        self._liars.add(node)
 
     def drop_claims_of(self, node: str, consumer: str) -> None:
         """Forget the claims and promises of a consumer on a node: it moved out, was not built, or arrives without a
@@ -319,7 +325,7 @@ class Checkers:
         known = scheduler.core.nodes.get(node)
         if known is not None:
             self._check_valid(scheduler.name, known.window.validate)
-        if self.rows_every and self._steps % self.rows_every == 0:
+        if self.rows_every and self._steps % self.rows_every == 0 and node not in self._liars:
             self._check_row(scheduler, node, version)
             self._check_overlay(scheduler, node)
 
@@ -452,7 +458,8 @@ class Checkers:
             self.check("selected", not lost, where, server.uuid, lost, "lack what was asked for")
             self._check_names(inner, where)
         cast = [self._claimed[claim_id] for claim_id in answer.claim_ids if claim_id in self._claimed]
-        unheard = [claim.claim_id for claim in cast if (claim.node, claim.claim_id) not in self._agreed]
+        honest = (claim for claim in cast if claim.node not in self._liars)
+        unheard = [claim.claim_id for claim in honest if (claim.node, claim.claim_id) not in self._agreed]
         self.check("own_word", not unheard, where, unheard, "were not accepted by the agents of their nodes")
 
     def _is_taken(self, server: Server, where: str, wanted: Allocations) -> bool:

@@ -329,11 +329,11 @@ class Faults:
         return node.node
 
     def _node_lies(self, at_s: float, for_s: float) -> str:
-        """A node answers and releases the claims of others."""
+        """A node answers and releases the claims of others, and accepts claims that were not accepted."""
         world = self._world
         rng = world.rng(f"lies at {at_s}")
         node = rng.choice([*world.nodes.values()])
-        liar = LyingNode(world, node, rng)
+        liar = LyingNode(world, node, rng, world.rng(f"increments that lie at {at_s}"))
         self._span(at_s, for_s, lambda: world.liars.append(liar), lambda: world.liars.remove(liar))
         return node.node
 

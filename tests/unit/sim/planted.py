@@ -404,6 +404,20 @@ def believe_the_verdict_of_any_node(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Claims, "on_verdict", on_verdict)
 
 
+@bug("own_word")
+def believe_the_increment_of_any_node(patch: pytest.MonkeyPatch) -> None:
+    """An increment accepts the claims that it names, whichever node says it."""
+
+    def on_increment(self: Claims, step: Any, increment: Increment) -> None:
+        for claim_id in increment.claims:
+            claim = self._open.get(claim_id)
+            node = increment.node if claim is None else claim.intent.node
+            real(self, step, replace(increment, node=node, claims={claim_id: increment.claims[claim_id]}))
+
+    real = Claims.on_increment
+    patch.setattr(Claims, "on_increment", on_increment)
+
+
 @bug("no_overcommit")
 def release_for_anybody(patch: pytest.MonkeyPatch) -> None:
     """A release ends the claim that it names, whoever sends it."""

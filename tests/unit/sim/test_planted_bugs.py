@@ -57,6 +57,7 @@ SHOWN_BY = {
     "judge_without_pending_claims": 32,
     "let_a_claim_vanish_at_once": 32,
     "release_for_anybody": 32,
+    "believe_the_increment_of_any_node": 33,
     "believe_the_verdict_of_any_node": 33,
     "keep_nodes_that_are_gone": 34,
     "remember_the_worst_pace": 35,
