@@ -127,8 +127,10 @@ class _Left:
 
 
 def _is_new_record(before: _Left, write: OwnWrite) -> bool:
-    """Whether a write has created the consumer anew, so that something has removed what stood."""
-    return write.generation == CREATED and not (write.found and before.generation == CREATED)
+    """Whether a write has created the consumer anew, so that something has removed what stood.
+
+    One that is only found may be the one before, unless that has another generation."""
+    return write.generation == CREATED and not (write.found and before.generation in (0, CREATED))
 
 
 class OwnWrites:

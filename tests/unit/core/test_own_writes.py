@@ -224,10 +224,7 @@ def test_the_newest_writes_are_remembered() -> None:
     assert writes.left("server-3") == Consumer(taken(NODE), generation=1, whole=True)
 
 
-@pytest.mark.parametrize(
-    "generation",
-    [1, pytest.param(0, id="its generation is not known", marks=pytest.mark.xfail(strict=True, reason="told as new"))],
-)
+@pytest.mark.parametrize("generation", [1, pytest.param(0, id="its generation is not known")])
 def test_a_write_that_is_found_may_be_the_earlier_one(generation: int) -> None:
     # given a server that one claim has written
     writes, step = OwnWrites(HostTable()), Step(2.0, "test")
