@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 
 def main():
-    Path("cloud").touch()
     try:
+        Path("cloud").touch()
         time.sleep(600)
     finally:
         Path("cloud").unlink()

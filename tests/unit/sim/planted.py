@@ -325,7 +325,7 @@ def offer_the_chosen_host_as_alternate(patch: pytest.MonkeyPatch) -> None:
 def offer_alternates_of_any_cell(patch: pytest.MonkeyPatch) -> None:
     """Alternates are selected in all cells, and the conductor of the cell cannot build there."""
 
-    def others(self: Planner, state: RequestState, decision: Any, _cell: str) -> Any:
+    def others(self: Planner, state: RequestState, _request: Request, decision: Any, _cell: str) -> Any:
         return (node for node in decision.nodes() if node not in state.chosen())
 
     patch.setattr(Planner, "_others", others)
