@@ -22,7 +22,8 @@ def listener_of(server: Any) -> Any:
     oslo.messaging has no public way to it.
     """
     listener: Any = getattr(getattr(server, "listener", None), "_poll_style_listener", None)
-    return listener if hasattr(getattr(listener, "conn", None), "_consumers") else None
+    has_consumers = hasattr(getattr(listener, "conn", None), "_consumers")
+    return listener if has_consumers and hasattr(listener, "_message_operations_handler") else None
 
 
 def wait_longer(server: Any) -> None:

@@ -10,11 +10,17 @@ import sqlalchemy as sa
 import webob
 from microversion_parse import Version
 from oslo_config import cfg
-from oslo_db import exception as db_exception
 from placement import conf as placement_conf
 from placement import exception, microversion, util
 
 from shared_scheduler.placement_app.conflict_retry import ConflictRetry, attempt_once
+from tests.unit.placement_app.database_errors import (
+    LOCK_WAIT,
+    POSTGRESQL_DEADLOCK,
+    POSTGRESQL_ENDED,
+    POSTGRESQL_FULL,
+    POSTGRESQL_LOCK_WAIT,
+)
 
 LOST = f"Inventory and/or allocations changed: {exception.ResourceProviderConcurrentUpdateDetected()}"
 
@@ -63,22 +69,6 @@ def test_a_lost_race_is_repeated_with_the_same_body(
     assert handler.bodies == [b"body"] * calls
 
 
-def of_postgresql(kind: type[sa.exc.DBAPIError], state: str) -> sa.exc.DBAPIError:
-    """An error as SQLAlchemy makes it of psycopg2's."""
-    of_driver = Exception(state)
-    of_driver.pgcode = state  # type: ignore[attr-defined]
-    return kind("SELECT", {}, of_driver)
-
-
-DEADLOCK = db_exception.DBDeadlock(of_postgresql(sa.exc.OperationalError, "40P01"))
-#: What Placement's repetition of a statement ends with, after a deadlock.
-ENDED = db_exception.DBError(of_postgresql(sa.exc.InternalError, "25P02"))
-LOCK_WAIT = of_postgresql(sa.exc.OperationalError, "55P03")
-#: Placement has repeated the statement before.
-MYSQL_LOCK_WAIT = db_exception.DBDeadlock(sa.exc.OperationalError("UPDATE", {}, Exception(1205, "Lock wait")))
-FULL = of_postgresql(sa.exc.OperationalError, "53100")
-
-
 class Failing:
     """A handler that ends with these errors of the database, and then succeeds."""
 
@@ -96,12 +86,12 @@ class Failing:
 @pytest.mark.parametrize(
     ("errors", "attempts", "final", "calls"),
     [
-        ([ENDED, DEADLOCK], 10, 204, 3),
-        ([ENDED] * 3, 3, 409, 3),
-        ([DEADLOCK], 1, 409, 1),
+        ([POSTGRESQL_ENDED, POSTGRESQL_DEADLOCK], 10, 204, 3),
+        ([POSTGRESQL_ENDED] * 3, 3, 409, 3),
+        ([POSTGRESQL_DEADLOCK], 1, 409, 1),
+        ([POSTGRESQL_LOCK_WAIT], 10, 409, 1),
         ([LOCK_WAIT], 10, 409, 1),
-        ([MYSQL_LOCK_WAIT], 10, 409, 1),
-        ([ENDED, LOCK_WAIT], 10, 409, 2),
+        ([POSTGRESQL_ENDED, POSTGRESQL_LOCK_WAIT], 10, 409, 2),
     ],
 )
 def test_a_deadlock_is_repeated_and_a_lock_that_lasts_is_not(
@@ -115,7 +105,7 @@ def test_a_deadlock_is_repeated_and_a_lock_that_lasts_is_not(
 
 
 def test_another_error_of_the_database_is_placements() -> None:
-    handler = Failing(FULL)
+    handler = Failing(POSTGRESQL_FULL)
     with pytest.raises(sa.exc.OperationalError):
         answer(handler, 10)
     assert handler.calls == 1

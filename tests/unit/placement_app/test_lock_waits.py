@@ -10,33 +10,19 @@ import pytest
 import sqlalchemy as sa
 import webob
 from microversion_parse import Version
-from oslo_db import exception as db_exception
 from placement import microversion
 
 from shared_scheduler.placement_app import lock_waits
 from shared_scheduler.placement_app.cached_ids import Ids
 from shared_scheduler.placement_app.handler import DEADLOCK_RETRIES, WritePath
-
-
-class DriverError(Exception):
-    """An error as PyMySQL (a number and a text) or psycopg2 (a text and a state) raises it."""
-
-    def __init__(self, *args: Any, pgcode: str | None = None) -> None:
-        super().__init__(*args)
-        self.pgcode = pgcode
-
-
-def wrapped(*args: Any, pgcode: str | None = None) -> sa.exc.OperationalError:
-    return sa.exc.OperationalError("SELECT", {}, DriverError(*args, pgcode=pgcode))
-
-
-#: As ``oslo_db.sqlalchemy.exc_filters`` makes them.
-DEADLOCK = db_exception.DBDeadlock(wrapped(1213, "Deadlock found when trying to get lock; try restarting transaction"))
-LOCK_WAIT = db_exception.DBDeadlock(wrapped(1205, "Lock wait timeout exceeded; try restarting transaction"))
-POSTGRESQL_DEADLOCK = db_exception.DBDeadlock(wrapped("deadlock detected", pgcode="40P01"))
-POSTGRESQL_LOCK_WAIT = wrapped("canceling statement due to lock timeout", pgcode="55P03")
-POSTGRESQL_SNAPSHOT = wrapped("could not serialize access due to concurrent update", pgcode="40001")
-POSTGRESQL_FULL = wrapped("could not extend file: No space left on device", pgcode="53100")
+from tests.unit.placement_app.database_errors import (
+    DEADLOCK,
+    LOCK_WAIT,
+    POSTGRESQL_DEADLOCK,
+    POSTGRESQL_FULL,
+    POSTGRESQL_LOCK_WAIT,
+    POSTGRESQL_SNAPSHOT,
+)
 
 #: The status of what Placement's own handler answers.
 OWN_HANDLER = 418
