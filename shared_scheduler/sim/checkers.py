@@ -158,7 +158,7 @@ class Checkers:
         """An agent lost its state: claims that it accepted count from now on if Placement holds them."""
         held = self._accepted.get(node.node, {})
         self.groups.agent_forgot(node, [claim.consumer for claim in held.values()])
-        self.over_commits.agent_forgot(node)
+        self.over_commits.unreliable(node.node)
         on_node = self._world.placement.consumers_of(node.node)
         for claim_id in [key for key, claim in held.items() if claim.consumer not in on_node]:
             self._lost.add((node.node, held.pop(claim_id).consumer))
@@ -167,6 +167,7 @@ class Checkers:
         """A stolen node publishes what its agent has not: its own row and its own claims are what it says, until the
         world is at rest."""
         self._liars.add(node)
+        self.over_commits.unreliable(node)
 
     def drop_claims_of(self, node: str, consumer: str) -> None:
         """Forget the claims and promises of a consumer on a node: it moved out, was not built, or arrives without a

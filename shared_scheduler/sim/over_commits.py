@@ -6,7 +6,8 @@ node (``placement.py``).  Schedulers prevent this in two ways, which are checked
 
 * If a scheduler hears the agent of the node, it writes what the agent has accepted.  Writes that overlap fit then,
   unless one of them is of somebody who has not asked the agent, or the agent did not know all that stood there:
-  somebody else had written it, or was about to, or the agent has lost its state since.
+  somebody else had written it, or was about to, or the agent has lost its state since.  A stolen node may also say of
+  claims that its agent refuses that they are accepted.
 * If not, it reads the usage after the write, and deletes the write if it is too much.  So the last of such writes does
   not stay.  While it has no answer, it may be carried out late, and is deleted when it cannot arrive any more.  A
   scheduler that stops deletes nothing.
@@ -74,7 +75,8 @@ class OverCommits:
         self._stored: defaultdict[str, dict[str, _Stored]] = defaultdict(dict)
         #: claim id -> the consumers of the node that its agent did not know when it accepted the claim
         self._unknown: dict[str, frozenset[str]] = {}
-        self._forgot_s: dict[str, float] = {}  # node -> when its agent lost its state
+        #: node -> when its agent lost its state, or told of a claim what it has not judged
+        self._unreliable_s: dict[str, float] = {}
 
     def assumed(self, scheduler: SimScheduler, node: str, claim_id: str, consumer: str) -> None:
         """A scheduler begins a claim."""
@@ -90,9 +92,9 @@ class OverCommits:
         unknown = self._world.placement.consumers_of(node.node).keys() - known
         self._unknown.setdefault(verdict.claim_id, frozenset(unknown))
 
-    def agent_forgot(self, node: SimNode) -> None:
-        """An agent has lost its state."""
-        self._forgot_s[node.node] = self._world.now
+    def unreliable(self, node: str) -> None:
+        """An agent has lost its state, or has told of a claim what it has not judged."""
+        self._unreliable_s[node] = self._world.now
 
     def stored(self, consumer: str, grown: Iterable[str], write: Write | None) -> None:
         """Placement has carried a write out, which has added something to these nodes."""
@@ -117,12 +119,12 @@ class OverCommits:
     # -- with the word of the agent
 
     def _is_excused(self, node: str, one: _Stored, write: Write) -> bool:
-        """Whether the agent has lost its state, or all fits but for what it did not know when it judged the claims."""
+        """Whether the word of the agent says nothing, or all fits but for what it did not know when it judged."""
         stored = self._stored[node].values()
         together = [other for other in stored if other.number > write.began and other.is_judged]
         claims = [claim for other in together for claim in other.claims]
         since_s = min(claim.at_s for claim in claims)
-        if self._forgot_s.get(node, float("-inf")) >= since_s:
+        if self._unreliable_s.get(node, float("-inf")) >= since_s:
             return True
         unknown = {other.consumer for other in stored if other.at_s >= since_s and not other.is_judged}
         unknown = unknown.union(*(self._unknown.get(claim.claim_id, frozenset()) for claim in claims))
