@@ -72,8 +72,8 @@ SHOWN_BY = {
     "trust_the_traits_of_the_row": 33,
     "count_what_may_yield": 44,
     "pass_over_late_agents_after_a_yield": 40,
-    "trust_the_members_of_the_request": 40,
-    "trust_the_table": 44,
+    "trust_the_members_of_the_request": 34,
+    "trust_the_table": 29,
     "delete_what_the_second_try_wrote": 41,
     "count_only_what_members_hold": 42,
     "prefer_near_ties_of_a_host_that_is_not_tried": 55,
@@ -550,9 +550,9 @@ def assert_sound(turns: Set[int]) -> None:
             assert broken_by(plan) == set(), plan.command()
 
 
-def test_the_worlds_that_show_a_bug_are_sound_without_it() -> None:
+def test_the_world_that_shows_most_bugs_is_sound_without_one() -> None:
     """The others: ``tests/longer/test_planted_bugs.py``."""
-    assert_sound(FIRST)
+    assert_sound({QUICKEST})
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
