@@ -25,6 +25,7 @@ from shared_scheduler.nova.process import LosslessStop
 from shared_scheduler.nova.serving import Gate
 from tests.unit.transport.mailbox import PATIENCE_S, eventually
 from tools.laboratory.cloud.rabbitmq import PrivateRabbit
+from tools.laboratory.fire.proxy import Mode, Proxy
 
 TOPIC = "scheduler"
 LATE_CALLS = 5
@@ -176,6 +177,25 @@ def test_a_stop_waits_for_an_answer_that_cannot_be_sent_no_longer_than_it_may(co
         stopping.join(PATIENCE_S)
         for each in (only, callers):
             each.transport.cleanup()
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="it waits for the broker")
+def test_a_stop_does_not_wait_for_a_broker_that_hangs(conf: cfg.ConfigOpts) -> None:
+    # given a scheduler whose connection carries nothing any more, and which waits long for an answer
+    conf.set_override("heartbeat_timeout_threshold", round(10 * PATIENCE_S), "oslo_messaging_rabbit")
+    with PrivateRabbit() as rabbit:
+        way = Proxy(rabbit.port)
+        only = Server(conf, f"rabbit://guest:guest@127.0.0.1:{way.port}/", "only")
+        lossless = LosslessStop(only, SHORT_S)
+        lossless.start()
+        way.set(Mode.DROP)
+
+        # when it stops, then its claims and threads are ended nevertheless
+        stopping = in_background(lossless.stop)
+        is_cleaned = only.manager.cleaned.wait(PATIENCE_S)
+        way.close()  # the connection is lost
+        stopping.join(PATIENCE_S)
+        assert is_cleaned
 
 
 def test_a_scheduler_that_serves_no_requests_hears_casts_and_waits_for_them_idly(
