@@ -33,6 +33,8 @@ LOG = logging.getLogger(__name__)
 
 #: longest wait for the broker to confirm that it sends no more requests; without a broker there is no answer
 CANCEL_TIMEOUT_S = 5.0
+#: longest wait for an RPC server to stop; one that waits for the broker stops when the broker answers
+STOP_TIMEOUT_S = 5.0
 #: Maximum number of closed RPC servers that still answer requests; the next one waits for the oldest.
 CLOSING_MAX = 16
 
@@ -76,7 +78,7 @@ class Gate:
             self._replace()
 
     def stop(self) -> None:
-        """Take no more requests and casts.  Idempotent."""
+        """Take no more requests and casts.  While the broker does not answer, the server stops later.  Idempotent."""
         if self._is_started and (self._is_open or self._listens):
             self._end(self._server)
         self._is_open = self._listens = False
@@ -101,10 +103,11 @@ class Gate:
         while len(self._closing) >= CLOSING_MAX or (self._closing and not self._closing[0].is_alive()):
             self._closing.popleft().join()
         cancel_consumers(server, CANCEL_TIMEOUT_S)
-        server.stop()
-        ending = threading.Thread(target=server.wait, name="rpc-closing", daemon=True)
+        stopped = threading.Event()
+        ending = threading.Thread(target=_close, args=(server, stopped), name="rpc-closing", daemon=True)
         ending.start()
         self._closing.append(ending)
+        stopped.wait(STOP_TIMEOUT_S)
 
 
 class ModalService(service.Service):
@@ -155,6 +158,12 @@ class ModalService(service.Service):
 def _start(server: Any) -> None:
     server.start()
     wait_longer(server)
+
+
+def _close(server: Any, stopped: threading.Event) -> None:
+    server.stop()
+    stopped.set()
+    server.wait()
 
 
 def _with_heartbeats(server: Any) -> Any:

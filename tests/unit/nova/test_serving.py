@@ -50,7 +50,6 @@ def in_background(action: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="it waits for the broker")
 def test_a_stop_while_the_gate_opens_does_not_wait_for_an_absent_broker(
     server: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
