@@ -72,6 +72,23 @@ def test_calls_need_one_thread_altogether(monkeypatch: pytest.MonkeyPatch) -> No
     assert (answers, started) == ({"answer"}, ["call-heartbeats"])
 
 
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="its thread waits for ever")
+def test_a_server_without_calls_keeps_no_thread_and_the_next_call_gets_heartbeats() -> None:
+    # given a server that has answered a call, and may get no more
+    first, second = Incoming(2), Incoming(2)
+    heartbeats = calls(lambda: second.beaten.wait(WAIT_S))
+    second.beaten.set()
+    heartbeats.dispatch(first)
+    # when the first heartbeat would be due, then its thread ends
+    thread = heartbeats._thread
+    if thread is not None:  # it has not ended yet
+        thread.join(WAIT_S)
+    assert heartbeats._thread is None
+    # and another one watches the next call
+    second.beaten.clear()
+    assert heartbeats.dispatch(second) is True
+
+
 @pytest.mark.parametrize("client_timeout", [None, 0, 1, "soon"])
 def test_a_caller_that_waits_for_no_heartbeats_gets_none(client_timeout: object) -> None:
     incoming = Incoming(client_timeout)
