@@ -4,7 +4,7 @@
 nova-conductor waits up to half an hour for an answer, but only while it hears heartbeats of the call.  oslo.messaging
 starts a thread for each call that may have to send them, and waits for its end before it answers.  A call is answered
 long before its first heartbeat is due, so here one thread watches all calls.  It wakes up when the first heartbeat of a
-call would be due, and not for each call.
+call would be due, and not for each call.  If there is no call then, it ends, because another server may have begun.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CallHeartbeats:
         self._clock = clock
         self._calls: set[_Call] = set()
         self._changed = threading.Condition()
-        self._wakes_s: float | None = None
+        self._wakes_s = 0.0  # while a thread waits
         self._thread: threading.Thread | None = None
 
     @property
@@ -70,23 +70,27 @@ class CallHeartbeats:
 
     def _add(self, call: _Call) -> None:
         with self._changed:
-            self._calls.add(call)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="call-heartbeats", daemon=True)
-                self._thread.start()
-            elif self._wakes_s is None or call.due_s < self._wakes_s:
+                thread = threading.Thread(target=self._work, name="call-heartbeats", daemon=True)
+                thread.start()
+                self._thread = thread
+            elif call.due_s < self._wakes_s:
                 self._changed.notify()
+            self._calls.add(call)
 
     def _work(self) -> None:
-        while True:
-            for call in self._due():
+        while (due := self._due()) is not None:
+            for call in due:
                 self._send_heartbeat(call)
 
-    def _due(self) -> list[_Call]:
-        """Wait until the first heartbeat is due; returns the calls that need one."""
+    def _due(self) -> list[_Call] | None:
+        """Wait until the first heartbeat is due; returns the calls that need one.  None: there are no calls."""
         with self._changed:
-            self._wakes_s = min((call.due_s for call in self._calls), default=None)
-            self._changed.wait(None if self._wakes_s is None else max(0.0, self._wakes_s - self._clock()))
+            if not self._calls:
+                self._thread = None
+                return None
+            self._wakes_s = min(call.due_s for call in self._calls)
+            self._changed.wait(max(0.0, self._wakes_s - self._clock()))
             now = self._clock()
             due = [call for call in self._calls if call.due_s <= now]
             for call in due:

@@ -72,7 +72,6 @@ def test_calls_need_one_thread_altogether(monkeypatch: pytest.MonkeyPatch) -> No
     assert (answers, started) == ({"answer"}, ["call-heartbeats"])
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="its thread waits for ever")
 def test_a_server_without_calls_keeps_no_thread_and_the_next_call_gets_heartbeats() -> None:
     # given a server that has answered a call, and may get no more
     first, second = Incoming(2), Incoming(2)
