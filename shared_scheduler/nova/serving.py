@@ -27,7 +27,7 @@ from nova.scheduler import rpcapi
 from shared_scheduler.conf.mode import CurrentMode, Mode
 from shared_scheduler.nova.call_heartbeats import CallHeartbeats
 from shared_scheduler.transport.rpc_consumers import cancel_consumers
-from shared_scheduler.transport.rpc_waiting import wait_longer
+from shared_scheduler.transport.rpc_waiting import look_no_more, wait_longer
 
 LOG = logging.getLogger(__name__)
 
@@ -162,6 +162,7 @@ def _start(server: Any) -> None:
 
 def _close(server: Any, stopped: threading.Event) -> None:
     server.stop()
+    look_no_more(server)
     stopped.set()
     server.wait()
 

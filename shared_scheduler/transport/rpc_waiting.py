@@ -4,6 +4,7 @@
 After each message, oslo.messaging's listener waits for 1 ms, then for 2, 4 and so on, and looks between two waits
 whether a message has to be acknowledged.  A listener for notifications needs that.  An RPC server has acknowledged each
 request when it has read it, so these looks find nothing: with 60 requests a second, there are four for each request.
+After a stop, a thread looks each millisecond until the last request is answered.
 """
 
 from __future__ import annotations
@@ -34,3 +35,10 @@ def wait_longer(server: Any) -> None:
         return
     consume = listener.conn.consume
     listener.conn.consume = lambda timeout=None: consume(timeout=RPC_WAIT_S)
+
+
+def look_no_more(server: Any) -> None:
+    """End the thread that looks for acknowledgements, after the stop of this RPC server."""
+    listener = listener_of(server)
+    if listener is not None:
+        listener._message_operations_handler.stop()

@@ -101,7 +101,6 @@ def test_a_stop_while_the_gate_opens_does_not_wait_for_an_absent_broker(
     assert not gate._server._started
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="it looks each millisecond")
 def test_a_server_that_waits_for_its_last_request_does_not_look_for_work(nova: Nova) -> None:
     # given a server with a request that takes its time
     gate = Gate(nova.server(), is_open=True, another=nova.server)
