@@ -314,7 +314,7 @@ class CheckState:
     #: when what the request knows of them was asked for, by itself or by another one
     found_s: float = -inf
     #: how often it has waited until one of these is possible
-    looks_awaited: int = 0
+    label_reads_awaited: int = 0
     #: the nodes of the servers that the last question of spreading left out, because they were built
     built: Mapping[str, str] = field(default_factory=dict)
     #: the providers of the servers that were looked up; none of those that Nova has deleted

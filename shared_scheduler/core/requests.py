@@ -159,9 +159,9 @@ UNANSWERED = frozenset({WriteCode.PROVIDER_CONFLICT, WriteCode.UNREACHABLE})
 #: results of writes that say nothing about the host: the instance is decided again after a pause, if there is time
 NOT_TRIED = frozenset({WriteCode.NEVER_SENT, WriteCode.NOT_SERVED})
 
-#: A request whose write waited in vain, or that waits for a look, is decided again only while at most this part of
-#: ``requests_max`` is under way.  While Placement does not keep up, the newest requests are served, so they must find a
-#: place.
+#: A request whose write waited in vain, or that waits for a label read, is decided again only while at most this part
+#: of ``requests_max`` is under way.  While Placement does not keep up, the newest requests are served, so they must
+#: find a place.
 PATIENT_PART = 0.5
 
 
@@ -322,16 +322,16 @@ class Requests:
         False if it was done already, or does not help."""
         if self._checks.recall(state, step.now):
             return True
-        if self._checks.may_look(state, step.now):
-            self._look(step, state)
+        if self._checks.may_read_label(state, step.now):
+            self._read_label(step, state)
             return True
-        return self._awaits_look(step, state, instance)
+        return self._awaits_label_read(step, state, instance)
 
-    def _awaits_look(self, step: Step, state: RequestState, instance: InstancePlacement) -> bool:
-        pause_s = self._checks.look_pause_s(state, step.now)
+    def _awaits_label_read(self, step: Step, state: RequestState, instance: InstancePlacement) -> bool:
+        pause_s = self._checks.label_read_pause_s(state, step.now)
         if pause_s is None or self._is_crowded() or self._time_left.left_s(state, step.now + pause_s) <= 0.0:
             return False
-        state.check.looks_awaited += 1
+        state.check.label_reads_awaited += 1
         self._wait(state, instance, step.now + pause_s)
         return True
 
@@ -663,17 +663,17 @@ class Requests:
         if state.phase == RequestPhase.CHECKING:
             self._check(step, state, event)
         elif state.phase == RequestPhase.RECHECKING:
-            self._looked(step, state, event)
+            self._label_was_read(step, state, event)
         else:
             self._checks.overhear(event, step.now)
 
-    def _look(self, step: Step, state: RequestState) -> None:
+    def _read_label(self, step: Step, state: RequestState) -> None:
         """Ask where the servers are that spreading counts, for a request without a host."""
         state.enter(RequestPhase.RECHECKING, step.now)
-        self._checks.look(step, state)
+        self._checks.read_label(step, state)
         self._timers.set(("group", str(state.key)), step.now + self._settings.recheck_timeout_s)
 
-    def _looked(self, step: Step, state: RequestState, event: GroupAnswered) -> None:
+    def _label_was_read(self, step: Step, state: RequestState, event: GroupAnswered) -> None:
         """Decide a request again that had no host because of its spreading."""
         self._timers.cancel(("group", str(state.key)))
         if (unread := self._checks.learn(state, event, step.now)) is not None:
@@ -701,7 +701,7 @@ class Requests:
         self._advance(step, state)
 
     def on_group_timer(self, step: Step, key: str) -> None:
-        """Check again: the other members may have yielded.  Or decide without the answer to a look, which is late."""
+        """Check again: the other members may have yielded.  Or decide without the late answer to a label read."""
         state = self._under_way[int(key)]
         if state.phase == RequestPhase.CHECKING:
             self._checks.ask(step, state)

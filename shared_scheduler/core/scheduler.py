@@ -33,7 +33,7 @@ write_pace.py        the size of their batches, and all bounds of the queue
 verdict_limit.py     how long an agent may take for its verdict before the next host is claimed
 known_groups.py      members of a request's server group that the table knows
 group_check.py       checks the server group between write and answer
-looks.py             how often servers of a label are looked up before a refusal
+label_reads.py       how often the servers of a label are read before a refusal
 spread_check.py      checks the spreading between write and answer
 written_checks.py    tells which of both is next, and when a request need not or cannot follow it
 held_room.py         tells who holds the room of a host that refused

@@ -62,9 +62,9 @@ A request that finds no host because of spreading before anything is written rea
 the table has no labels of servers without an agent, or that nova-scheduler has placed, so their domains look emptier
 than they are.  It uses what was found; all other servers, such as claims in flight, count where the table has them.
 One that its agent shows as built, and that Nova has deleted, does not count.
-These looks are rare (``looks.py``), because each reads every such server of a label.  Other requests of the label that
-would be refused use what was found for a short time, together with what the table has by then, unless what they know
-was asked for later.
+These *label reads* are rare (``label_reads.py``), because each reads every such server of a label.  Other requests of
+the label that would be refused use what was found for a short time, together with what the table has by then, unless
+what they know was asked for later.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ from cachetools import FIFOCache
 from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import GroupAnswered
 from shared_scheduler.core.group_check import CHECK_PAUSE_S, YIELD_PAUSE_S, Agreed, CheckAgain, Outcome, Yield
-from shared_scheduler.core.looks import LOOK_LOST_S, Located, Looks, pause_s
+from shared_scheduler.core.label_reads import LABEL_READ_LOST_S, LabelReads, Located, pause_s
 from shared_scheduler.core.request_state import RequestState
 from shared_scheduler.core.step import Step
 from shared_scheduler.decision.host_restrictions import skips_filters
@@ -96,8 +96,8 @@ SPREAD_TOO_FAR = "spread_too_far"
 NODE_GONE = "node_gone"
 #: checks of the most senior of the undecided requests while it waits for the others
 ANSWERS_MAX = 50
-#: looks whose answers are taken in, also after their requests: as many as begin in about two minutes
-LOOKS_UNDER_WAY_MAX = 256
+#: label reads whose answers are taken in, also after their requests: as many as begin in about two minutes
+LABEL_READS_UNDER_WAY_MAX = 256
 #: the longest pause after a yield to others that came first
 DEFERRAL_PAUSE_MAX_S = 2.0
 NOBODY = frozenset[str]()
@@ -148,9 +148,9 @@ class SpreadCheck:
         self._decider = decider
         self._rng = rng
         self._count = 0
-        self._looks = Looks()
+        self._label_reads = LabelReads()
         #: question -> what its answer is judged with
-        self._looking: FIFOCache[str, RequestState] = FIFOCache(LOOKS_UNDER_WAY_MAX)
+        self._reads_under_way: FIFOCache[str, RequestState] = FIFOCache(LABEL_READS_UNDER_WAY_MAX)
 
     def is_needed(self, state: RequestState) -> bool:
         """Whether the request, which is written, must be checked before it is answered."""
@@ -172,28 +172,28 @@ class SpreadCheck:
             images=self._decider.reads_images,
         ))  # fmt: skip
 
-    def look(self, step: Step, state: RequestState) -> None:
+    def read_label(self, step: Step, state: RequestState) -> None:
         """Emit the same question before a request is refused.  The answer is for all requests of the label, so what it
         is judged with is kept: this request may have ended by then, or asked again."""
         self.ask(step, state)
         kept = RequestState.begin(state.key, state.request, step.now, state.deadline_s)
         kept.check = replace(state.check)
-        self._looking[state.check.ask_id] = kept
+        self._reads_under_way[state.check.ask_id] = kept
 
-    def may_look(self, state: RequestState, now: float) -> bool:
+    def may_read_label(self, state: RequestState, now: float) -> bool:
         """Whether a request that spreading has refused may find a host when the places of the servers are read, and it
-        is time for that.  A dry run does not look, because its other servers would hold room in the table meanwhile."""
+        is time for that.  A dry run does not read, because its other servers would hold room in the table meanwhile."""
         group = state.request.group
-        if group is None or not self._wants_look(state) or self._is_looking(group.uuid, now):
+        if group is None or not self._wants_label_read(state) or self._is_being_read(group.uuid, now):
             return False
-        return self._looks.may_begin(group.uuid, state.request.project_id, now)
+        return self._label_reads.may_begin(group.uuid, state.request.project_id, now)
 
     def recall(self, state: RequestState, now: float) -> bool:
-        """Use what a look for another request has found of late; False if the request knows nothing older."""
+        """Use what a label read for another request has found of late; False if the request knows nothing older."""
         check, group = state.check, state.request.group
-        if group is None or not self._may_use_looks(state):
+        if group is None or not self._may_use_label_reads(state):
             return False
-        located = self._looks.kept(group.uuid, now)
+        located = self._label_reads.kept(group.uuid, now)
         if located is None or located.asked_s <= check.found_s:
             return False
         others = located.without(state.request.instance_uuids)
@@ -202,38 +202,38 @@ class SpreadCheck:
         check.unsettled, check.beside = others.unsettled, others.beside
         return True
 
-    def look_pause_s(self, state: RequestState, now: float) -> float | None:
-        """How long a request waits that may not look, unless what was found of late is the newest that it can get; None
+    def label_read_pause_s(self, state: RequestState, now: float) -> float | None:
+        """How long a request waits that may not read, unless what was found of late is the newest that it can get; None
         if it does not."""
         group = state.request.group
-        if group is None or not self._wants_look(state):
+        if group is None or not self._wants_label_read(state):
             return None
-        is_looking = self._is_looking(group.uuid, now)
-        if self._looks.kept(group.uuid, now) is not None and not is_looking:
+        is_being_read = self._is_being_read(group.uuid, now)
+        if self._label_reads.kept(group.uuid, now) is not None and not is_being_read:
             return None
-        return pause_s(state.check.looks_awaited, is_looking)
+        return pause_s(state.check.label_reads_awaited, is_being_read)
 
-    def _is_looking(self, label: str, now: float) -> bool:
-        """Whether the answer to a look for this label is on its way."""
-        looking = (one.request.group for one in self._looking.values() if now < one.check.asked_s + LOOK_LOST_S)
-        return any(group is not None and group.uuid == label for group in looking)
+    def _is_being_read(self, label: str, now: float) -> bool:
+        """Whether the answer to a read of this label is on its way."""
+        waiting = (one for one in self._reads_under_way.values() if now < one.check.asked_s + LABEL_READ_LOST_S)
+        return any(one.request.group is not None and one.request.group.uuid == label for one in waiting)
 
-    def _wants_look(self, state: RequestState) -> bool:
-        return not state.check.looked_up and self._may_use_looks(state)
+    def _wants_label_read(self, state: RequestState) -> bool:
+        return not state.check.looked_up and self._may_use_label_reads(state)
 
-    def _may_use_looks(self, state: RequestState) -> bool:
+    def _may_use_label_reads(self, state: RequestState) -> bool:
         return not state.request.dry_run and self.is_needed(state)
 
     def overhear(self, event: GroupAnswered, now: float) -> None:
-        """Keep the answer to a look for which its request does not wait any more, for other requests."""
-        state = self._looking.get(event.ask_id)
+        """Keep the answer to a label read for which its request does not wait any more, for other requests."""
+        state = self._reads_under_way.get(event.ask_id)
         if state is not None:
             self.learn(state, event, now)
 
     def learn(self, state: RequestState, event: GroupAnswered, now: float) -> None:
         """Note where the servers are that were found, or that Nova has deleted, for the next decision, and keep it for
         other requests."""
-        self._looking.pop(event.ask_id, None)
+        self._reads_under_way.pop(event.ask_id, None)
         if event.error:
             return
         check, group, found = state.check, state.request.group, event.standing.keys() | event.gone
@@ -242,7 +242,7 @@ class SpreadCheck:
         check.placed = {uuid: nodes for uuid, nodes in check.placed.items() if uuid in found}
         check.vacated = frozenset((uuid, node) for uuid, node in check.vacated if uuid in found)
         located = Located(check.placed, check.vacated, check.unsettled, check.beside, check.asked_s)
-        self._looks.keep(group.uuid, located, now)
+        self._label_reads.keep(group.uuid, located, now)
 
     def _found(self, state: RequestState, event: GroupAnswered, own: IntArray) -> _Found:
         built = {uuid: slot for uuid, slot in self._not_asked(state).items() if uuid not in event.gone}

@@ -75,22 +75,22 @@ class WrittenChecks:
             return Unsettled(f"other members of {group_of(state)} were placed at the same time, {YIELDS_MAX} times")
         return outcome
 
-    def may_look(self, state: RequestState, now: float) -> bool:
+    def may_read_label(self, state: RequestState, now: float) -> bool:
         """Whether a request that has no host because of its spreading may find one when it is read where the servers
         are, and it is time for that."""
-        return self._spread_check.may_look(state, now)
+        return self._spread_check.may_read_label(state, now)
 
-    def look(self, step: Step, state: RequestState) -> None:
+    def read_label(self, step: Step, state: RequestState) -> None:
         """Emit the question where they are, before everything is written."""
-        self._spread_check.look(step, state)
+        self._spread_check.read_label(step, state)
 
     def recall(self, state: RequestState, now: float) -> bool:
         """Use what was found for another request, if there is something; the next decision sees it."""
         return self._spread_check.recall(state, now)
 
-    def look_pause_s(self, state: RequestState, now: float) -> float | None:
+    def label_read_pause_s(self, state: RequestState, now: float) -> float | None:
         """How long the request waits until it tries both again; None if it does not."""
-        return self._spread_check.look_pause_s(state, now)
+        return self._spread_check.label_read_pause_s(state, now)
 
     def learn(self, state: RequestState, event: GroupAnswered, now: float) -> Unsettled | None:
         """Note where they are, for the next decision; returns why they could not be read."""

@@ -24,7 +24,7 @@ from shared_scheduler.core import (
     awaited_builds,
     group_check,
     held_room,
-    looks,
+    label_reads,
     nodes,
     ordered_resyncs,
     own_writes,
@@ -237,7 +237,8 @@ BUSY_PER_S = IDLE_PER_S + 60 * (TO_EACH + 1 / 8)
 OURS, AGENTS = SchedulerSettings(), agent_settings.AgentSettings()
 POLL_MINUTES = round(AGENTS.placement_poll_s / 60)
 FIRST_READ_S, READ_WITH_AGENT_S = (awaited_builds.READ_AFTER_S[at] for at in (0, awaited_builds.WITH_AGENT))
-LATE_WAITS = range(looks.LOOK_WAITS_MAX + looks.LATE_WAITS_MAX)
+WAITS = range(label_reads.LABEL_READ_WAITS_MAX)
+LATE_WAITS = range(label_reads.LABEL_READ_WAITS_MAX + label_reads.LATE_WAITS_MAX)
 AUDIT_S = next(opt.default for opt in opts.ALL if opt.name == "audit_interval_s")
 MICROVERSIONS = min(write_request.PUT_SCHEMAS), write_request.NEWEST_MICROVERSION
 [SWEEP_S] = (source.poll_s for source in read_registry.SOURCES if source.name == read_registry.ORPHANED)
@@ -322,11 +323,11 @@ SENTENCES = {
         f"at most {WORDS[spread_request.CONSTRAINTS_MAX]} constraints",
         f"too many servers again after {WORDS[group_check.YIELDS_MAX]} times",
         f"decided again after at most {spread_check.DEFERRAL_PAUSE_MAX_S:.0f} s",
-        f"once in {looks.LOOK_INTERVAL_S:.0f} s for one label or group, and twice a second in all",
-        f"For {looks.KEPT_S:.0f} s, other requests",
-        f"at most {sum(looks.pause_s(waits) or 0.0 for waits in range(looks.LOOK_WAITS_MAX)):.1f} s in all",
-        f"or {sum(looks.pause_s(waits, True) or 0.0 for waits in LATE_WAITS):.1f} s if another request begins",
-        f"keeps what it has found of {looks.KEPT_SERVERS_MAX:,} servers",
+        f"once in {label_reads.LABEL_READ_INTERVAL_S:.0f} s for one label or group, and twice a second in all",
+        f"For {label_reads.KEPT_S:.0f} s, other requests",
+        f"at most {sum(label_reads.pause_s(waits) or 0.0 for waits in WAITS):.1f} s in all",
+        f"or {sum(label_reads.pause_s(waits, True) or 0.0 for waits in LATE_WAITS):.1f} s if another request begins",
+        f"keeps what it has found of {label_reads.KEPT_SERVERS_MAX:,} servers",
     ),
     "doc/source/admin/tuning.rst": (
         f"or {state_sync.AUDIT_READS_PER_S:.0f} a second if there are more than "

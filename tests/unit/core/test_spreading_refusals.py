@@ -10,7 +10,13 @@ from dataclasses import replace
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.looks import LOOK_INTERVAL_S, LOOK_LOST_S, LOOK_PAUSE_S, LOOKS_BURST, LOOKS_PER_S
+from shared_scheduler.core.label_reads import (
+    LABEL_READ_INTERVAL_S,
+    LABEL_READ_LOST_S,
+    LABEL_READ_PAUSE_S,
+    LABEL_READS_BURST,
+    LABEL_READS_PER_S,
+)
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.request import Request
@@ -63,7 +69,7 @@ def test_a_full_rack_whose_servers_only_placement_knows_does_not_block_the_other
     assert only_claim(answered(driver, ask, server_2="node-2")).node in ("node-1", "node-3")
 
 
-def test_a_request_that_no_rack_may_have_is_refused_after_one_look() -> None:
+def test_a_request_that_no_rack_may_have_is_refused_after_one_label_read() -> None:
     # given the same, but no server in the full rack has the label
     driver = racks_of_which_one_is_full("node-1", "node-3")
     ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
@@ -99,7 +105,7 @@ def test_a_second_server_of_a_request_is_looked_up_while_the_first_one_is_claime
     assert only_claim(answered(driver, ask, server_2="node-2")).node == "node-1"
 
 
-def test_a_request_that_claims_nothing_holds_no_room_while_it_looks() -> None:
+def test_a_request_that_claims_nothing_holds_no_room_while_it_reads() -> None:
     # given the same cloud, and a request whose decision is only shown
     driver = racks_of_which_one_is_full("node-1", "node-3")
     effects = driver.ask(replace(request("server-5", hints=HINTS), dry_run=True))
@@ -107,8 +113,8 @@ def test_a_request_that_claims_nothing_holds_no_room_while_it_looks() -> None:
     assert not of_kind(ef.AskGroup, effects)
 
 
-def test_a_server_that_nova_has_deleted_does_not_count_after_a_look() -> None:
-    # given two racks with a server each, as their agents say, and a full one without; another request looks
+def test_a_server_that_nova_has_deleted_does_not_count_after_a_label_read() -> None:
+    # given two racks with a server each, as their agents say, and a full one without; another request reads
     driver = racks_of_which_one_is_full("node-1", "node-3")
     ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
     # when Nova has deleted one of the servers, of which its agent, that is silent, has not heard
@@ -117,12 +123,12 @@ def test_a_server_that_nova_has_deleted_does_not_count_after_a_look() -> None:
     assert only_claim(driver.give(gone)).node == "node-1"
 
 
-def test_a_claim_in_flight_counts_also_after_a_look() -> None:
+def test_a_claim_in_flight_counts_also_after_a_label_read() -> None:
     # given a full rack with a server that only Placement knows, a rack with a server of the label, and one with none
     # and room for one more only
     driver = racks_of_which_one_is_full("node-1", "node-3")
     driver.hear(snapshot("node-3", 3, vcpus=1))
-    # when a server is claimed in that one, and another request looks up the places before that is written
+    # when a server is claimed in that one, and another request reads the places before that is written
     first = only_claim(driver.ask(request("server-5", hints=HINTS)))
     assert first.node == "node-3"
     ask = only(ef.AskGroup, driver.ask(request("server-6", request_id="req-2", hints=HINTS)))
@@ -131,8 +137,8 @@ def test_a_claim_in_flight_counts_also_after_a_look() -> None:
     assert [claim.node for claim in claims_in(effects)] == ["node-1"], effects
 
 
-def test_a_server_that_was_built_after_a_look_counts() -> None:
-    # given the same, and a request that has looked while the first server was claimed; it has found the third rack
+def test_a_server_that_was_built_after_a_label_read_counts() -> None:
+    # given the same, and a request that has read while the first server was claimed; it has found the third rack
     driver = racks_of_which_one_is_full("node-1", "node-3")
     driver.hear(snapshot("node-3", 3))
     first = only_claim(driver.ask(request("server-5", hints=HINTS)))
@@ -148,7 +154,7 @@ def test_a_server_that_was_built_after_a_look_counts() -> None:
     assert [again.node for again in claims_in(effects)] == [other], effects
 
 
-def test_requests_of_one_label_look_once_in_a_while() -> None:
+def test_requests_of_one_label_read_it_once_in_a_while() -> None:
     # given a label that can get no server more
     driver = racks_of_which_one_is_full("node-1", "node-3")
     # when many requests for it come together, as a client that tries again and again sends them
@@ -156,25 +162,25 @@ def test_requests_of_one_label_look_once_in_a_while() -> None:
     asks = [ask for one in requests for ask in of_kind(ef.AskGroup, driver.ask(one))]
     # then Placement is not asked for each member a hundred times: two threads read, also for the checks of all others
     assert len(asks) == 1
-    assert not of_kind(ef.AskGroup, driver.wait(LOOK_INTERVAL_S / 2))
+    assert not of_kind(ef.AskGroup, driver.wait(LABEL_READ_INTERVAL_S / 2))
     # and it is asked again after a while, and once
     assert not of_kind(ef.AskGroup, answered(driver, asks[0]))
-    effects = driver.wait(LOOK_INTERVAL_S / 2) + again(driver) + driver.wait(LOOK_INTERVAL_S / 2)
+    effects = driver.wait(LABEL_READ_INTERVAL_S / 2) + again(driver) + driver.wait(LABEL_READ_INTERVAL_S / 2)
     assert len(of_kind(ef.AskGroup, effects)) == 1
 
 
-def claimed_after_a_look(driver: SchedulerDriver, **nodes: str) -> str:
-    """A request looks, Placement has these servers there, and the agent of this node accepts its claim."""
+def claimed_after_a_label_read(driver: SchedulerDriver, **nodes: str) -> str:
+    """A request reads, Placement has these servers there, and the agent of this node accepts its claim."""
     ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
     claim = only_claim(answered(driver, ask, **nodes))
     driver.accept(claim, 9)
     return claim.node
 
 
-def time_for_another_look(driver: SchedulerDriver) -> None:
+def time_for_another_label_read(driver: SchedulerDriver) -> None:
     """The interval passes, and the agents are not silent."""
     for sequence in (3, 4):
-        driver.wait(LOOK_INTERVAL_S / 2)
+        driver.wait(LABEL_READ_INTERVAL_S / 2)
         driver.hear(*(Increment(node, 1, sequence) for node in ("node-1", "node-3")))
 
 
@@ -183,50 +189,50 @@ def again(driver: SchedulerDriver, number: int = 6) -> list[ef.Effect]:
     return driver.ask(request(f"server-{number}", request_id=f"req-{number}", hints=HINTS))
 
 
-def test_a_request_soon_after_a_look_uses_what_that_has_found() -> None:
-    # given a full rack with more servers than the others, of which only a look has told
+def test_a_request_soon_after_a_label_read_uses_what_that_has_found() -> None:
+    # given a full rack with more servers than the others, of which only a label read has told
     driver = racks_of_which_one_is_full("node-1", "node-3")
-    first = claimed_after_a_look(driver, server_2="node-2", server_3="node-2", server_4="node-2")
+    first = claimed_after_a_label_read(driver, server_2="node-2", server_3="node-2", server_4="node-2")
     # when the next server comes a second later, then it gets the other rack, although nothing is read for it
     driver.wait(1.0)
     assert {first, only_claim(again(driver)).node} == {"node-1", "node-3"}
 
 
-def test_a_request_that_comes_during_a_look_waits_for_its_answer() -> None:
-    # given a request that looks, and another one at the same moment
+def test_a_request_that_comes_during_a_label_read_waits_for_its_answer() -> None:
+    # given a request that reads, and another one at the same moment
     driver = racks_of_which_one_is_full("node-1", "node-3")
     ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
     assert again(driver) == []
     # when the places are known, then both get a host
     first = only_claim(answered(driver, ask, server_2="node-2")).node
-    assert {first, only_claim(driver.wait(LOOK_PAUSE_S)).node} == {"node-1", "node-3"}
+    assert {first, only_claim(driver.wait(LABEL_READ_PAUSE_S)).node} == {"node-1", "node-3"}
 
 
-def test_a_request_after_a_look_that_has_failed_reads_itself_when_it_is_time() -> None:
-    # given a look that has failed
+def test_a_request_after_a_label_read_that_has_failed_reads_itself_when_it_is_time() -> None:
+    # given a label read that has failed
     driver = racks_of_which_one_is_full("node-1", "node-3")
     ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
     only(ef.Fail, driver.give(ev.GroupAnswered(ask.ask_id, {}, "no route", cause=ask.cause)))
-    # when another request comes, then it waits, and looks
+    # when another request comes, then it waits, and reads
     assert again(driver) == []
-    time_for_another_look(driver)
-    (ask,) = of_kind(ef.AskGroup, driver.wait(LOOK_INTERVAL_S / 2))
+    time_for_another_label_read(driver)
+    (ask,) = of_kind(ef.AskGroup, driver.wait(LABEL_READ_INTERVAL_S / 2))
     assert only_claim(answered(driver, ask, server_2="node-2")).node in ("node-1", "node-3")
 
 
 def test_a_request_without_the_time_to_wait_is_refused() -> None:
-    # given a request that looks
+    # given a request that reads
     driver = racks_of_which_one_is_full("node-1", "node-3")
     only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
     # when another one comes whose time is over soon, then it does not wait for the answer
-    effects = driver.ask(request("server-6", request_id="req-2", hints=HINTS), within_s=LOOK_PAUSE_S)
+    effects = driver.ask(request("server-6", request_id="req-2", hints=HINTS), within_s=LABEL_READ_PAUSE_S)
     only(ef.AskFitting, effects)
 
 
-def test_where_a_server_is_since_a_look_counts() -> None:
-    # given a look that has found a server in the first rack, besides the one there
+def test_where_a_server_is_since_a_label_read_counts() -> None:
+    # given a label read that has found a server in the first rack, besides the one there
     driver = racks_of_which_one_is_full("node-1", "node-3")
-    assert claimed_after_a_look(driver, server_2="node-2", server_7="node-1") == "node-3"
+    assert claimed_after_a_label_read(driver, server_2="node-2", server_7="node-1") == "node-3"
     # when the agent of the third rack has built that one since
     there = {name: Consumer(taken("node-3"), True, WEB) for name in ("server-21", "server-7")}
     driver.hear(snapshot("node-3", 3, consumers=there))
@@ -234,21 +240,21 @@ def test_where_a_server_is_since_a_look_counts() -> None:
     assert only_claim(again(driver)).node == "node-1"
 
 
-def test_what_a_look_has_found_refuses_nobody_for_long() -> None:
-    # given racks with two servers each, and a full one with one, as a look has found
+def test_what_a_label_read_has_found_refuses_nobody_for_long() -> None:
+    # given racks with two servers each, and a full one with one, as a label read has found
     driver = racks_of_which_one_is_full("node-1", "node-3")
-    claimed_after_a_look(driver, server_2="node-2")
+    claimed_after_a_label_read(driver, server_2="node-2")
     driver.accept(only_claim(again(driver)), 9)
     # when the full one has got another server, then the next request is refused: that was not read
     only(ef.AskFitting, again(driver, 7))
-    # and when there was time for another look, then it gets a host
-    time_for_another_look(driver)
+    # and when there was time for another label read, then it gets a host
+    time_for_another_label_read(driver)
     ask = only(ef.AskGroup, again(driver, 8))
     assert only_claim(answered(driver, ask, server_2="node-2", server_3="node-2")).node in ("node-1", "node-3")
 
 
-def test_a_server_does_not_count_for_its_own_request_where_a_look_for_another_one_has_found_it() -> None:
-    # given that only the first rack has room, and a look that has found two servers there besides the known one
+def test_a_server_does_not_count_for_its_own_request_where_a_label_read_for_another_one_has_found_it() -> None:
+    # given that only the first rack has room, and a label read that has found two servers there besides the known one
     driver = racks_of_which_one_is_full("node-1", "node-3")
     driver.hear(snapshot("node-3", 3, vcpus=0, consumers={"server-21": Consumer(taken("node-3"), True, WEB)}))
     ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
@@ -258,8 +264,8 @@ def test_a_server_does_not_count_for_its_own_request_where_a_look_for_another_on
     assert len(claims_in(effects)) == 1
 
 
-def test_what_a_look_finds_after_its_request_has_ended_serves_the_others() -> None:
-    # given a request with little time that looks, and another one that waits for the answer
+def test_what_a_label_read_finds_after_its_request_has_ended_serves_the_others() -> None:
+    # given a request with little time that reads, and another one that waits for the answer
     driver = racks_of_which_one_is_full("node-1", "node-3")
     ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS), within_s=1.0))
     assert again(driver) == []
@@ -270,22 +276,22 @@ def test_what_a_look_finds_after_its_request_has_ended_serves_the_others() -> No
     assert only_claim(driver.wait(1.0)).node in ("node-1", "node-3")
 
 
-def test_what_a_slow_look_finds_serves_the_others() -> None:
-    # given a look that takes so long that its request goes on without the answer
+def test_what_a_slow_label_read_finds_serves_the_others() -> None:
+    # given a label read that takes so long that its request goes on without the answer
     driver = racks_of_which_one_is_full("node-1", "node-3")
     ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
-    time_for_another_look(driver)
+    time_for_another_label_read(driver)
     # when the answer comes, then it serves the next request
     assert answered(driver, ask, server_2="node-2") == []
     assert only_claim(again(driver)).node in ("node-1", "node-3")
 
 
-def test_a_request_that_has_gone_on_without_the_answer_to_its_look_uses_it_when_it_comes() -> None:
-    # given a look that takes so long that its request asks Placement which hosts fit
+def test_a_request_that_has_gone_on_without_the_answer_to_its_label_read_uses_it_when_it_comes() -> None:
+    # given a label read that takes so long that its request asks Placement which hosts fit
     driver = racks_of_which_one_is_full("node-1", "node-3")
     ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
     (fitting,) = of_kind(ef.AskFitting, driver.wait(SchedulerSettings().recheck_timeout_s))
-    # when the answer to the look comes before that, and the request is decided again
+    # when the answer to the label read comes before that, and the request is decided again
     assert answered(driver, ask, server_2="node-2") == []
     driver.give(ev.FittingAnswered(fitting.ask_id, frozenset({"node-1"}), cause=fitting.cause))
     there = {"server-11": Consumer(taken("node-1"), True, WEB)}
@@ -294,14 +300,14 @@ def test_a_request_that_has_gone_on_without_the_answer_to_its_look_uses_it_when_
 
 
 def test_a_request_that_is_decided_later_uses_what_has_been_found_since() -> None:
-    # given a request that uses what a look has found, and whose write takes long
+    # given a request that uses what a label read has found, and whose write takes long
     driver = racks_of_which_one_is_full("node-1", "node-3")
-    assert claimed_after_a_look(driver, server_2="node-2") == "node-1"
+    assert claimed_after_a_label_read(driver, server_2="node-2") == "node-1"
     claim = only_claim(again(driver))
     assert claim.node == "node-3"
     write = only(ef.WriteAllocation, driver.accept(claim, 9))
-    # when the others have got more servers, as the look of a third one finds, which goes to the first rack
-    time_for_another_look(driver)
+    # when the others have got more servers, as the label read of a third one finds, which goes to the first rack
+    time_for_another_label_read(driver)
     there = dict.fromkeys(("server_2", "server_3", "server_4"), "node-2") | dict.fromkeys(
         ("server_8", "server_9"), "node-3"
     )
@@ -318,25 +324,25 @@ def no_route(driver: SchedulerDriver, ask: ef.AskGroup) -> list[ef.Effect]:
     return driver.give(ev.GroupAnswered(ask.ask_id, {}, "no route", cause=ask.cause))
 
 
-def test_a_request_that_has_waited_is_not_refused_while_a_later_one_looks() -> None:
-    # given a look that has failed, and a request that waits for the next one
+def test_a_request_that_has_waited_is_not_refused_while_a_later_one_reads() -> None:
+    # given a label read that has failed, and a request that waits for the next one
     driver = racks_of_which_one_is_full("node-1", "node-3")
     no_route(driver, only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS))))
     assert again(driver) == []
-    time_for_another_look(driver)
-    # when a request that comes later looks first, then the one that waits is not refused before the answer
+    time_for_another_label_read(driver)
+    # when a request that comes later reads first, then the one that waits is not refused before the answer
     ask = only(ef.AskGroup, again(driver, 7))
     assert driver.wait(2.0) == []
     # and both get a host
     first = only_claim(answered(driver, ask, server_2="node-2"))
     driver.accept(first, 9)
     driver.hear(*(Increment(node, 1, 5) for node in ("node-1", "node-3")))
-    nodes = (claim.node for claim in claims_in(driver.wait(LOOK_INTERVAL_S)))
+    nodes = (claim.node for claim in claims_in(driver.wait(LABEL_READ_INTERVAL_S)))
     assert {first.node, *nodes} == {"node-1", "node-3"}
 
 
-def test_a_request_that_has_waited_is_refused_if_later_looks_have_no_answer_either() -> None:
-    # given requests that come every half second while Placement answers no look
+def test_a_request_that_has_waited_is_refused_if_later_reads_have_no_answer_either() -> None:
+    # given requests that come every half second while Placement answers no label read
     driver = racks_of_which_one_is_full("node-1", "node-3")
     effects = driver.ask(request("server-5", hints=HINTS)) + again(driver)
     for number in range(7, 47):
@@ -345,7 +351,7 @@ def test_a_request_that_has_waited_is_refused_if_later_looks_have_no_answer_eith
     assert "req-6" in [one.request.request_id for one in of_kind(ef.Fail, effects)]
 
 
-def test_a_label_is_not_looked_for_again_while_the_answer_is_on_its_way() -> None:
+def test_a_label_is_not_read_again_while_the_answer_is_on_its_way() -> None:
     # given a label with so many servers that Placement needs a minute for them, and requests that come all the time
     driver = racks_of_which_one_is_full("node-1", "node-3")
     effects = driver.ask(request("server-5", hints=HINTS))
@@ -355,21 +361,21 @@ def test_a_label_is_not_looked_for_again_while_the_answer_is_on_its_way() -> Non
     # interval
     assert len(of_kind(ef.AskGroup, effects)) == 1
     # and an answer that has not come for long is not waited for
-    driver.wait(LOOK_LOST_S)
+    driver.wait(LABEL_READ_LOST_S)
     assert of_kind(ef.AskGroup, again(driver, 46))
 
 
 def test_a_request_is_not_refused_with_what_was_found_earlier_while_a_newer_answer_is_on_its_way() -> None:
-    # given a label for which a look has found no host, and another look five seconds later
+    # given a label for which a label read has found no host, and another one five seconds later
     driver = racks_of_which_one_is_full("node-1", "node-3")
     answered(driver, only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS))))
-    time_for_another_look(driver)
+    time_for_another_label_read(driver)
     ask = only(ef.AskGroup, again(driver))
     # when another request comes before its answer, then it waits
     assert again(driver, 7) == []
     # and both get a host
     first = only_claim(answered(driver, ask, server_2="node-2")).node
-    assert {first, only_claim(driver.wait(LOOK_PAUSE_S)).node} == {"node-1", "node-3"}
+    assert {first, only_claim(driver.wait(LABEL_READ_PAUSE_S)).node} == {"node-1", "node-3"}
 
 
 def racks_of_many_labels(labels: list[str], one_project: bool = False) -> SchedulerDriver:
@@ -389,48 +395,48 @@ def one_more(label: str, request_id: str, project: str = "") -> Request:
     return request(f"{request_id}x", request_id=request_id, project_id=project, hints=hints)
 
 
-def looks_for(driver: SchedulerDriver, label: str, request_id: str, project: str = "") -> bool:
-    """Whether a request for one more server of a label looks before it is refused."""
+def reads_for(driver: SchedulerDriver, label: str, request_id: str, project: str = "") -> bool:
+    """Whether a request for one more server of a label reads the label before it is refused."""
     return bool(of_kind(ef.AskGroup, driver.ask(one_more(label, request_id, project))))
 
 
-LABELS = [f"label-{number}" for number in range(LOOKS_BURST + 1)]
+LABELS = [f"label-{number}" for number in range(LABEL_READS_BURST + 1)]
 
 
-def test_requests_of_many_labels_do_not_all_look() -> None:
+def test_requests_of_many_labels_do_not_all_read_them() -> None:
     # given many labels that can get no server more
     driver = racks_of_many_labels(LABELS)
-    # when a request for each comes at once, then only some look
-    assert sum(looks_for(driver, label, f"r-{label}") for label in LABELS) == LOOKS_BURST
+    # when a request for each comes at once, then only some read
+    assert sum(reads_for(driver, label, f"r-{label}") for label in LABELS) == LABEL_READS_BURST
 
 
-def test_a_label_that_has_not_looked_for_the_sake_of_others_looks_as_soon_as_it_may() -> None:
-    # given a label whose request did not look, because others did
+def test_a_label_that_was_not_read_for_the_sake_of_others_is_read_as_soon_as_it_may_be() -> None:
+    # given a label whose request did not read it, because others did
     driver = racks_of_many_labels(LABELS)
-    assert not [looks_for(driver, label, f"r-{label}") for label in LABELS][-1]
-    # when there is time for one more look, then it looks
-    (ask,) = of_kind(ef.AskGroup, driver.wait(2 / LOOKS_PER_S))
+    assert not [reads_for(driver, label, f"r-{label}") for label in LABELS][-1]
+    # when there is time for one more read, then it reads
+    (ask,) = of_kind(ef.AskGroup, driver.wait(2 / LABEL_READS_PER_S))
     assert ask.label == LABELS[-1]
 
 
-def test_the_labels_of_one_project_do_not_keep_those_of_others_from_looking() -> None:
+def test_the_labels_of_one_project_do_not_keep_those_of_others_from_being_read() -> None:
     # given a project with many labels that can get no server more, whose client tries again and again
-    labels = [f"label-{number}" for number in range(3 * LOOKS_BURST)]
+    labels = [f"label-{number}" for number in range(3 * LABEL_READS_BURST)]
     driver = racks_of_many_labels(labels, one_project=True)
     for attempt in range(6):
         driver.wait(0.25)
         for label in labels:
             for ask in of_kind(ef.AskGroup, driver.ask(one_more(label, f"{label} {attempt}", "project"))):
                 answered(driver, ask)
-    # when a request of another project would be refused, then it looks nevertheless
+    # when a request of another project would be refused, then it reads nevertheless
     for node in ("node-1", "node-3"):
         there = {f"server-on-{node}": Consumer(taken(node), True, label_uuid("other", "web"))}
         driver.hear(snapshot(node, 9, consumers=there))
-    assert looks_for(driver, "web", "req-other", "other")
+    assert reads_for(driver, "web", "req-other", "other")
 
 
-def test_a_look_without_an_answer_does_not_keep_a_request_until_its_deadline() -> None:
-    # given a request that looks, and Placement does not answer
+def test_a_label_read_without_an_answer_does_not_keep_a_request_until_its_deadline() -> None:
+    # given a request that reads, and Placement does not answer
     driver = racks_of_which_one_is_full("node-1", "node-3")
     only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS)))
     # when the time of a recheck has passed, then it goes on as before, as after a recheck without an answer
@@ -438,8 +444,8 @@ def test_a_look_without_an_answer_does_not_keep_a_request_until_its_deadline() -
     assert any(isinstance(one, ef.AskFitting | ef.Fail) for one in effects)
 
 
-def test_a_request_that_has_looked_and_never_yielded_does_not_say_that_others_came_first() -> None:
-    # given a request that has looked, has found a server without an answer, and is claimed
+def test_a_request_that_has_read_and_never_yielded_does_not_say_that_others_came_first() -> None:
+    # given a request that has read, has found a server without an answer, and is claimed
     driver = racks_of_which_one_is_full("node-1", "node-3")
     ask = only(ef.AskGroup, driver.ask(request("server-5", hints=HINTS), within_s=3.0))
     standing = {"server-2": frozenset({"node-2"}), "server-7": frozenset({"node-1"})}
