@@ -43,7 +43,7 @@ from shared_scheduler.placement.conflict_patience import NextWrite
 from shared_scheduler.placement.connection import Meaning, PlacementError, Reply, UnreachableError
 from shared_scheduler.placement.consumer_conflicts import ConflictCase, ConsumerAllocations
 from shared_scheduler.placement.consumer_write import ConsumerWrite, first_write
-from shared_scheduler.placement.delete_course import DeleteCourse
+from shared_scheduler.placement.delete_course import DELETE_PATIENCE_S, DeleteCourse
 from shared_scheduler.placement.foreign_changes import ForeignChange, ForeignChanges
 from shared_scheduler.placement.in_doubt_writes import CheckResult, InDoubtWrites, WriteAttempt
 from shared_scheduler.placement.late_writes import MAY_ARRIVE, LateWrites
@@ -51,19 +51,15 @@ from shared_scheduler.placement.overcommit_check import OvercommitCheck
 from shared_scheduler.placement.overcommit_rules import Overfull
 from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
 from shared_scheduler.placement.reconciler import Locate, Reconciler, ServerActivity, put_back
-from shared_scheduler.placement.write_course import WriteCourse
+from shared_scheduler.placement.write_course import READ_AGAIN_S, WriteCourse
 from shared_scheduler.protocol.backoff import Backoff
 
 LOG = logging.getLogger(__name__)
 
 #: Waits before a delete is sent again, so that two writers do not conflict again.
 RETRY_BACKOFF = Backoff.between(0.005, 0.050)
-#: Wait before a read without an answer is sent again.
-READ_AGAIN_S = 0.25
 #: Shortest timeout of a call, even near the deadline.
 MIN_CALL_S = 0.5
-#: Time after which a delete is given up and kept as a write in doubt.
-DELETE_PATIENCE_S = 10.0
 #: Time after which a sweep over writes in doubt ends; the next sweep continues it.
 SWEEP_PATIENCE_S = 10.0
 

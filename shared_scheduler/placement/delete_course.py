@@ -23,6 +23,9 @@ from shared_scheduler.placement.consumer_conflicts import ConflictCase, Consumer
 from shared_scheduler.placement.in_doubt_writes import WriteAttempt
 from shared_scheduler.protocol.messages import Allocations
 
+#: Time after which a delete is given up and kept as a write in doubt.
+DELETE_PATIENCE_S = 10.0
+
 
 @dataclass(slots=True)
 class DeleteCourse:

@@ -33,6 +33,9 @@ from shared_scheduler.placement.in_doubt_writes import WriteAttempt
 from shared_scheduler.placement.own_records import OwnRecord
 from shared_scheduler.protocol.messages import Allocations
 
+#: Wait before a read without an answer is sent again.
+READ_AGAIN_S = 0.25
+
 _GENERATIONS = {NextWrite.TAKE_OVER: ORPHAN, NextWrite.LAST: None}
 
 

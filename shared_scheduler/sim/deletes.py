@@ -9,15 +9,12 @@ from typing import Protocol
 
 from shared_scheduler.core.effects import DeleteAllocation, ExamineChange, SeenBy
 from shared_scheduler.core.events import AllocationDeleted
-from shared_scheduler.placement.delete_course import DeleteCourse
+from shared_scheduler.placement.delete_course import DELETE_PATIENCE_S, DeleteCourse
 from shared_scheduler.placement.in_doubt_writes import InDoubtWrites
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.lone_writes import NovaFacts
 from shared_scheduler.sim.surroundings import Surroundings
-
-#: time after which a delete is given up
-DELETE_PATIENCE_S = 10.0
 
 
 class Owners(NovaFacts, Protocol):

@@ -18,13 +18,12 @@ from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.consumer_conflicts import ConflictCase, ConsumerAllocations
 from shared_scheduler.placement.in_doubt_writes import InDoubtWrites, WriteAttempt
 from shared_scheduler.placement.own_records import OwnRecords
+from shared_scheduler.placement.write_course import READ_AGAIN_S
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.lone_write import LoneWrite
 from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.write_calls import CALL_MIN_S, CallReply, Wanted, WriteCalls
 
-#: pause before a read without an answer is repeated
-READ_AGAIN_S = 0.25
 #: interval at which a write that has waited looks whether its host is free again
 RESUME_AGAIN_S = 0.02
 

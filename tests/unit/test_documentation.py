@@ -43,7 +43,7 @@ from shared_scheduler.decision.weighers import NATIVE_WEIGHERS
 from shared_scheduler.model import image_properties, read_schedule
 from shared_scheduler.nova import configuration, process, running, source_readers, weight_lines
 from shared_scheduler.page import site
-from shared_scheduler.placement import allocation_writer, consumer_conflicts, foreign_changes, in_doubt_writes
+from shared_scheduler.placement import consumer_conflicts, delete_course, foreign_changes, in_doubt_writes
 from shared_scheduler.placement_app import cached_ids, write_request
 from shared_scheduler.protocol import host_keys, limits
 from shared_scheduler.records import database, json_lines, recorder, story, unfinished
@@ -433,7 +433,7 @@ SENTENCES = {
         f"by its pace of the last {write_pace.FORECAST_VALID_S:.0f} seconds",
         f"at most {write_pace.UNPACED_MAX} claims are",
         f"all answers of {WORDS[round(write_pace.DOUBT_S)]} seconds",
-        f"an unknown outcome, for {WORDS[round(allocation_writer.DELETE_PATIENCE_S)]} seconds",
+        f"an unknown outcome, for {WORDS[round(delete_course.DELETE_PATIENCE_S)]} seconds",
     ),
     "doc/source/contributor/decision.rst": (f"All {len(NATIVE_FILTERS)} filters and {len(NATIVE_WEIGHERS)} weighers",),
     "doc/source/contributor/simulator.rst": (
