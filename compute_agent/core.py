@@ -55,6 +55,7 @@ from compute_agent.epochs import Epochs, ResyncCase
 from compute_agent.fair_memory import FairMemory
 from compute_agent.pending_deallocations import PendingDeallocations
 from compute_agent.publisher import Publisher
+from compute_agent.tap_wire import BUILD_CLAIM
 from shared_scheduler.model import leaves as names
 from shared_scheduler.model.read_schedule import ReadSchedule
 from shared_scheduler.protocol.causes import cause_of
@@ -79,8 +80,6 @@ OPEN_AFTER_S = 5.0
 RECHECK_EVERY_S = 1.0
 #: The sequence of the snapshot that opens an epoch.
 FIRST_SEQUENCE = 1
-#: The claim of nova-compute that begins a build.
-BUILD_CLAIM = "instance_claim"
 NOT_AUDITED = "nova-compute has not audited the node since it started"
 
 TrackerEvent = (

@@ -24,6 +24,8 @@ from shared_scheduler.protocol.messages import Leaf
 
 MAGIC: Final = b"ct"
 VERSION: Final = 2
+#: The claim of nova-compute that begins a build: a method of its tracker, and the ``kind`` of a claim.
+BUILD_CLAIM: Final = "instance_claim"
 _HEADER: Final = struct.Struct(">2sBB")
 #: Far below the kernel's default socket buffer (about 200 KiB).
 FRAME_MAX_BYTES: Final = 32 * 1024

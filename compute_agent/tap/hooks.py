@@ -54,15 +54,24 @@ from oslo_utils.strutils import mask_password
 from compute_agent.events import Member
 from compute_agent.sources.compute_node_leaves import FAILED_BUILDS
 from compute_agent.tap.node_snapshot import NodeSnapshot, TrackerReader, is_topology
-from compute_agent.tap_wire import BuildEnded, ClaimEntered, ClaimFailed, NodeGone, TapHello, TapMessage, TreeWritten
+from compute_agent.tap_wire import (
+    BUILD_CLAIM,
+    BuildEnded,
+    ClaimEntered,
+    ClaimFailed,
+    NodeGone,
+    TapHello,
+    TapMessage,
+    TreeWritten,
+)
 from shared_scheduler.protocol.limits import BUILD_REASON_MAX_CHARS
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
-#: All take (context, instance, ...).
-BUILD_CLAIM, ABORT = "instance_claim", "abort_instance_claim"
+#: Methods of the tracker; all take (context, instance, ...).
+ABORT = "abort_instance_claim"
 CLAIMS = (BUILD_CLAIM, "rebuild_claim", "resize_claim", "live_migration_claim")
 #: Errors of a chain that the reason of a build names.
 CAUSES_MAX = 3
