@@ -56,7 +56,7 @@ DELETE_CALLS = 2
 #: A pace that was measured longer ago says nothing: a request for many servers is then tried.
 FORECAST_VALID_S = 30.0
 #: Weight of the newest measurement.  Four or five calls of a Placement that is well again are enough.
-NEWEST = 0.5
+NEWEST_WEIGHT = 0.5
 
 
 class WritePace:
@@ -104,7 +104,7 @@ class WritePace:
 
 def _moved(before_s: float, measured_s: float, answered: bool, first: bool) -> float:
     measured_s = measured_s if answered else max(measured_s, before_s)
-    return measured_s if first else before_s + NEWEST * (measured_s - before_s)
+    return measured_s if first else before_s + NEWEST_WEIGHT * (measured_s - before_s)
 
 
 class BurstForecast:
