@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared_scheduler.core.events import Candidate
-from shared_scheduler.core.planner import Approval
+from shared_scheduler.core.planner import NO_CANDIDATE, Approval
 from shared_scheduler.decision.host_restrictions import skips_filters
 from shared_scheduler.decision.request import Request
 from shared_scheduler.model.leaves import NUMA_STATIC
@@ -32,7 +32,6 @@ LOG = logging.getLogger(__name__)
 #: Reason codes of this judge; ``detail["filter"]`` names the filter.
 FILTERED = "filter"
 FILTER_FAILED = "filter_failed"
-NO_CANDIDATE = "no_candidate"
 #: the leaves of NUMA cells or devices do not have Nova's format
 UNREADABLE = "unreadable"
 #: Nova would need too long to find out whether the NUMA cells and devices fit

@@ -16,7 +16,7 @@ from typing import Any
 from shared_scheduler.core.events import Candidate
 from shared_scheduler.core.planner import Approval
 from shared_scheduler.decision.request import Request
-from shared_scheduler.decision.topology_request import CellAsk, DeviceAsk, topology_ask
+from shared_scheduler.decision.topology_request import KIB_PER_MIB, CellAsk, DeviceAsk, topology_ask
 from shared_scheduler.model import leaves as names
 from shared_scheduler.model.topology import TopologyUsage, bitmap, cpus_of, pool_id
 from shared_scheduler.protocol.messages import Leaf, Reason, RefusalCode
@@ -24,7 +24,6 @@ from shared_scheduler.table.host_view import HostView
 
 SMALL_PAGE_KB = 4
 HUGE_PAGE_KB = 1_048_576
-KIB_PER_MIB = 1_024
 VENDOR = "8086"
 
 
