@@ -294,6 +294,10 @@ class FailureCode(StrEnum):
     IMAGE_UNREAD = "image_unread"
 
 
+#: the failures that say that no host fits
+NO_HOST = frozenset({FailureCode.NO_VALID_HOST, FailureCode.NO_CANDIDATES})
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One inner tuple for each instance, in order: the claimed choice, then alternates.  ``claim_ids`` are the

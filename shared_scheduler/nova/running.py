@@ -24,7 +24,7 @@ import nova.conf
 from nova import context as nova_context
 
 from shared_scheduler.conf.mode import CurrentMode, Mode
-from shared_scheduler.core.effects import Answer, AskCandidates, Fail, FailureCode, RecordBuild, RecordNode, RefreshNode
+from shared_scheduler.core.effects import NO_HOST, Answer, AskCandidates, Fail, RecordBuild, RecordNode, RefreshNode
 from shared_scheduler.core.events import (
     AggregateFacts,
     AggregatesRead,
@@ -519,16 +519,13 @@ class RunningScheduler:
         return cell_context(self._host_manager.cells.get(cell_uuid))
 
 
-#: failures that may become an answer after the sources were read again
-NO_HOST = frozenset({FailureCode.NO_VALID_HOST, FailureCode.NO_CANDIDATES})
-
-
 def _servers_of(spec: Any) -> tuple[str, ...]:
     """The server that a legacy caller names in the RequestSpec only."""
     return (spec.instance_uuid,) if "instance_uuid" in spec and spec.instance_uuid else ()
 
 
 def _is_no(outcome: Answer | Fail) -> bool:
+    """Whether it may become an answer after the sources were read again."""
     return isinstance(outcome, Fail) and outcome.code in NO_HOST
 
 

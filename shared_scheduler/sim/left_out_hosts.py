@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from shared_scheduler.table.host_table import HostTable
     from shared_scheduler.table.row import Row
 
-#: a request fails so if no host is left
-NO_HOST = (ef.FailureCode.NO_VALID_HOST, ef.FailureCode.NO_CANDIDATES)
-
 
 class LeftOutHosts:
     """``check`` counts a check, and stores the violation if there is one (``Checkers.check``)."""
@@ -70,7 +67,7 @@ class LeftOutHosts:
         for server in asked.servers:
             self._claimed.pop((where, server.uuid), None)
         is_single = is_plain(asked.request) and not self._is_there_twice(scheduler, asked.request)
-        if isinstance(effect, ef.Fail) and effect.code in NO_HOST and is_single:
+        if isinstance(effect, ef.Fail) and effect.code in ef.NO_HOST and is_single:
             request_id = asked.request.request_id
             self._check("none_left_out", not left, where, request_id, "finds no host beside", *left)
 

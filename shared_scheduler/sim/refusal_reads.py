@@ -23,7 +23,6 @@ from shared_scheduler.sync.shared_read import SharedRead
 [TIMES] = (source.times for source in SOURCES if source.name == NODE_LIST)
 #: what a query for the list takes in a cloud of ten thousand nodes
 READ_S = 0.03
-NO_HOST = (ef.FailureCode.NO_VALID_HOST, ef.FailureCode.NO_CANDIDATES)
 
 
 class RefusalWorld(World):
@@ -36,7 +35,7 @@ class RefusalWorld(World):
 
     def answered(self, scheduler: SimScheduler, effect: ef.Answer | ef.Fail) -> None:
         """See ``SchedulerListener``."""
-        if not isinstance(effect, ef.Fail) or effect.code not in NO_HOST:
+        if not isinstance(effect, ef.Fail) or effect.code not in ef.NO_HOST:
             super().answered(scheduler, effect)
             return
         if scheduler.name not in self.refusals:
