@@ -13,7 +13,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-GIB = 1024
 ARCHES = ("x86_64", "aarch64", "i686")
 HV_TYPES = ("kvm", "qemu", "lxc")
 VM_MODES = ("hvm", "exe")

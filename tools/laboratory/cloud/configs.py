@@ -27,7 +27,6 @@ DISCOVERY_S = "5"
 """Where computes are not mapped before they start: how often a scheduler looks for new ones, in seconds."""
 
 GPU = {"vendor_id": "10de", "product_id": "2236"}
-PF = {"vendor_id": "8086", "product_id": "154d"}
 VF = {"vendor_id": "8086", "product_id": "154c"}
 
 
