@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A row of the table as Nova's HostState, which filters, weighers and site plug-ins read.
 
-Names, types and units are those of HostState (contract section 4), because operators use them too, in
+Names, types and units are those of Nova's HostState, because operators use them too, in
 ``capabilities:`` extra specs and JSON hints.  Values are computed at their first use, and the costly ones (NUMA cells,
 PCI pools) are cached until the row changes.
 """

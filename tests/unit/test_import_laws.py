@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The laws of design section 8, read from every import statement of the two packages.
+"""The laws of *Imports* in ``doc/source/contributor/design.rst``, read from every import statement of both packages.
 
 protocol <- model <- table <- decision <- core <- sim, pure; edges may import what is pure, never the
 reverse; ``nova`` is imported in four rooms only, Placement's own code in one; both programs import the shared
