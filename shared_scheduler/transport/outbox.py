@@ -37,8 +37,6 @@ class Outbox:
         self._parcels: queue.Queue[Parcel | None] = queue.Queue(messages_max)
         self._age_max_s = age_max_s
         self._clock = clock
-        #: parcels that did not fit
-        self.overflowed = 0
         #: parcels that waited too long
         self.expired = 0
 
@@ -52,7 +50,6 @@ class Outbox:
         try:
             self._parcels.put_nowait(Parcel(exchange, routing_key, sender, body, self._clock(), returned))
         except queue.Full:
-            self.overflowed += 1
             return False
         return True
 
