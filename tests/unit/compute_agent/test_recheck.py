@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compute_agent.effects import ReadAllocations, ReadTree
+import pytest
+
+from compute_agent import events as ev
+from compute_agent.effects import Effect, ReadAllocations, ReadTree
 from shared_scheduler.model import leaves as names
 from shared_scheduler.protocol.messages import Resync, Snapshot
 from tests.unit.compute_agent.core_node import SCHEDULER, Node, said
@@ -67,3 +70,49 @@ def test_a_resync_for_a_gap_reads_nothing_from_placement() -> None:
     node.pass_s(1)
 
     assert [read for read in node.done if isinstance(read, ReadTree | ReadAllocations)] == []
+
+
+def reads(effects: list[Effect]) -> list[ReadTree | ReadAllocations]:
+    return [one for one in effects if isinstance(one, ReadTree | ReadAllocations)]
+
+
+def step(node: Node, *events: ev.Event) -> list[Effect]:
+    """What follows while Placement takes its time: nobody answers the reads."""
+    return [effect for event in events for effect in node.core.step(event, node.now)]
+
+
+@pytest.mark.xfail(strict=True, reason="each question puts the answer off")
+def test_questions_while_placement_is_read_put_no_answer_off() -> None:
+    # given a scheduler that asks five times a second, and a Placement that takes 0.3 s
+    node, begun, sent = started(), list[tuple[float, ReadTree | ReadAllocations]](), list[Snapshot]()
+    # when ten seconds pass
+    for tick in range(100):
+        node.now += 0.1
+        ended = [(at_s, read) for at_s, read in begun if node.now - at_s >= 0.3]
+        begun = [one for one in begun if one not in ended]
+        told: list[ev.Event] = [
+            ev.TreeRead(node.tree, at_s) if isinstance(read, ReadTree) else ev.AllocationsRead({}, at_s)
+            for at_s, read in ended
+        ]
+        asked = [ev.MessagesArrived((RECHECK,), node.now)] if tick % 2 == 0 else []
+        effects = step(node, *told, *asked, ev.Tick())
+        begun += [(node.now, read) for read in reads(effects)]
+        sent += said(effects, Snapshot)
+    # then it gets an answer for each read, of the provider or of the allocations, and either is one a second
+    assert 6 <= len(sent) <= 20
+
+
+@pytest.mark.xfail(strict=True, reason="both are answered with the second read")
+def test_a_question_while_placement_is_read_is_answered_with_the_next_read() -> None:
+    # given a question for which Placement is being read
+    node = started()
+    begun_s, effects = node.now, step(node, ev.MessagesArrived((RECHECK,), node.now))
+    assert len(reads(effects)) == 2
+    # when the same scheduler asks again, and then the read ends
+    node.now += 0.1
+    step(node, ev.MessagesArrived((RECHECK,), node.now))
+    ended = step(node, ev.TreeRead(node.tree, begun_s), ev.AllocationsRead({}, begun_s))
+    # then the first question has its answer, and the second one that of a read which has begun since
+    assert len(said(ended, Snapshot)) == 1
+    answered = node.tell(*map(node.placement, reads(ended))) + node.pass_s(2)
+    assert len(said(answered, Snapshot)) == 1
