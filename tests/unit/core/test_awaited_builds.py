@@ -17,7 +17,7 @@ from shared_scheduler.core.events import (
     UnfinishedBuild,
     UnfinishedBuildsFound,
 )
-from shared_scheduler.protocol.messages import BuildResult
+from shared_scheduler.protocol.messages import BuildResult, Heartbeat
 from tests.unit.core.scheduler_driver import ME, SchedulerDriver, claims_in, of_kind, only, request
 
 SERVER = "server-1"
@@ -107,6 +107,23 @@ def test_an_agent_that_tells_the_end_saves_the_read() -> None:
     driver.wait(READ_AFTER_S[-1])
 
     assert driver.build_reads == []
+
+
+@pytest.mark.xfail(strict=True, reason="it ends the wait for the second one")
+def test_an_end_that_is_repeated_does_not_end_the_wait_for_a_later_build_of_its_server() -> None:
+    # given a server that was built, shelved, and placed once more on the same host
+    driver = SchedulerDriver().with_agents("node-1")
+    place(driver)
+    end = BuildResult("node-1", 1, SERVER, True, "", ME, 1)
+    driver.hear(end)
+    driver.wait(10)
+    host = place(driver)
+    # when a heartbeat carries the end of the first build once more, and nothing tells the end of the second one
+    assert driver.hear(Heartbeat("node-1", 1, 1, "host-1", 0, 0, (end,))) == []
+    driver.wait(READ_AFTER_S[WITH_AGENT])
+    # then that is read
+    assert [one.server for one in driver.build_reads] == [SERVER]
+    assert read(driver, BuildState.ACTIVE, host=host) == [(host, True, "", AT_S)]
 
 
 def test_an_end_whose_messages_were_all_lost_is_read() -> None:
