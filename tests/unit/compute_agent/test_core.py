@@ -7,9 +7,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from compute_agent import events as ev
 from compute_agent.core import OPEN_AFTER_S
-from compute_agent.effects import Broadcast, Cast, Effect, Keep, Notice, NoticeCode, ReadAllocations, ReadTree
+from compute_agent.effects import (
+    Broadcast,
+    Cast,
+    Effect,
+    Keep,
+    KeptClaim,
+    Notice,
+    NoticeCode,
+    ReadAllocations,
+    ReadTree,
+)
 from compute_agent.ends_of_builds import AGAIN_AFTER_S, ENDS_MAX
 from compute_agent.events import Member
 from shared_scheduler.protocol import codec
@@ -554,6 +566,18 @@ class TestEndsOfBuilds:
         assert told == [BuildResult(NODE, EPOCH, "vm-1", False, "NUMA", SCHEDULER, 1)]
         assert said(node.tell(ev.ClaimRefused("vm-1", "resize_claim", "NUMA")), BuildResult) == []
 
+    @pytest.mark.xfail(strict=True, reason="not told yet")
+    def test_an_agent_that_has_started_anew_knows_who_placed_the_servers_of_its_claims(self) -> None:
+        # given claims that an earlier run has accepted, and whose servers nova-compute has not begun to build
+        node = Node((KeptClaim(claim("c1", "vm-1")), KeptClaim(claim("c2", "vm-2"))))
+        node.start()
+        # when it refuses one and builds the other one
+        refused = said(node.tell(ev.ClaimRefused("vm-1", "instance_claim", "NUMA")), BuildResult)
+        built = said(node.tell(ev.BuildEnded("vm-2", True)), BuildResult)
+        # then their scheduler is told both
+        assert refused == [BuildResult(NODE, EPOCH, "vm-1", False, "NUMA", SCHEDULER, 1)]
+        assert built == [BuildResult(NODE, EPOCH, "vm-2", True, "", SCHEDULER, 2)]
+
 
 class TestPeace:
     def test_a_repeated_report_publishes_nothing(self) -> None:
@@ -564,6 +588,18 @@ class TestPeace:
         effects = node.tell(report()) + node.pass_s(5)
 
         assert said(effects, Increment) == []
+
+    @pytest.mark.xfail(strict=True, reason="what was named once is remembered for ever")
+    def test_what_cannot_be_sent_is_named_once_for_as_long_as_it_is_there(self) -> None:
+        # given a leaf that no message can hold
+        node, odd = Node(), report(odd=float("nan"))
+        node.start()
+        told = [notices(node.tell(odd)) for _ in range(3)]
+        assert [one.count(NoticeCode.UNSENDABLE) for one in told] == [1, 0, 0]
+        # when it is gone, and comes back
+        assert NoticeCode.UNSENDABLE not in notices(node.tell(report()))
+        # then it is named again, because nothing is remembered of what is gone
+        assert NoticeCode.UNSENDABLE in notices(node.tell(odd))
 
     def test_an_idle_node_sends_heartbeats_and_nothing_else(self) -> None:
         node = Node()
