@@ -135,8 +135,9 @@ class AgentCore:
         self._connected = False
         self._dirty = True
         self._last_read_s = self._last_tree_read_s = float("-inf")
-        #: address -> the resync of its scheduler, and its time; Placement is read before the answer
-        self._rechecks: dict[str, tuple[Resync, float]] = {}
+        #: address -> the newest resync of its scheduler, and the times of the first and last one without an answer;
+        #: Placement is read before the answer
+        self._rechecks: dict[str, tuple[Resync, float, float]] = {}
         self._effects: list[Effect] = []
         #: the cause of the event or message that is being handled
         self._cause = ""
@@ -383,16 +384,20 @@ class AgentCore:
             case ResyncCase.REFUSED:
                 self._notice(NoticeCode.EPOCH_REFUSED, asked=asked.epoch)
         if asked.recheck and len(self._rechecks) < MAX_WAITING_SCHEDULERS:
-            self._rechecks[asked.scheduler] = (asked, now)
+            first_s = self._rechecks.get(asked.scheduler, (asked, now, now))[1]
+            self._rechecks[asked.scheduler] = (asked, first_s, now)
             self._read_placement_soon(now)
         else:
             self._effects += self.publisher.resync(asked, now)
 
     def _answer_rechecks(self, read_at_s: float, now: float) -> None:
         """Answer the rechecks that were asked for before ``read_at_s``, when Placement was read."""
-        for address, (asked, asked_s) in list(self._rechecks.items()):
-            if asked_s <= read_at_s:
+        for address, (asked, first_s, last_s) in list(self._rechecks.items()):
+            if last_s <= read_at_s:
                 del self._rechecks[address]
+            elif first_s <= read_at_s:
+                self._rechecks[address] = (asked, last_s, last_s)  # the next read is for those that came later
+            if first_s <= read_at_s:
                 self._effects += self.publisher.resync(asked, now)
 
     def _begin_epoch(self, asked: int, now: float) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from compute_agent import events as ev
 from compute_agent.effects import Effect, ReadAllocations, ReadTree
 from shared_scheduler.model import leaves as names
@@ -81,7 +79,6 @@ def step(node: Node, *events: ev.Event) -> list[Effect]:
     return [effect for event in events for effect in node.core.step(event, node.now)]
 
 
-@pytest.mark.xfail(strict=True, reason="each question puts the answer off")
 def test_questions_while_placement_is_read_put_no_answer_off() -> None:
     # given a scheduler that asks five times a second, and a Placement that takes 0.3 s
     node, begun, sent = started(), list[tuple[float, ReadTree | ReadAllocations]](), list[Snapshot]()
@@ -102,7 +99,6 @@ def test_questions_while_placement_is_read_put_no_answer_off() -> None:
     assert 6 <= len(sent) <= 20
 
 
-@pytest.mark.xfail(strict=True, reason="both are answered with the second read")
 def test_a_question_while_placement_is_read_is_answered_with_the_next_read() -> None:
     # given a question for which Placement is being read
     node = started()
