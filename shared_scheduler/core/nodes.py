@@ -270,7 +270,7 @@ class Nodes:
         of_past = known.window.counters.old_epochs != past
         if not known.is_listed and not (of_past and known.host):  # a message of a past epoch moves no host
             known.host = _host_in(message) or known.host
-        if known.window.heard_at_s > heard_s:
+        if not of_past or known.window.heard_at_s > heard_s:  # the messages of a batch have one time
             self._heard(known, message)
         if of_past and isinstance(message, Heartbeat):
             self._heard_past(known, message.epoch, step.now)

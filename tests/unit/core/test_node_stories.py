@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.decision.decision_settings import DecisionSettings
@@ -171,7 +169,6 @@ def test_an_agent_that_has_answered_is_not_asked_again_for_verdicts_on_earlier_c
     assert driver.table.freshness("node-1") is Freshness.STALE
 
 
-@pytest.mark.xfail(strict=True, reason="the snapshot does not count")
 def test_an_answer_counts_that_arrives_together_with_an_earlier_message() -> None:
     # given an agent that was asked for its state because of a missing verdict
     driver = SchedulerDriver().with_agents("node-1")
