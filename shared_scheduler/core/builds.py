@@ -62,9 +62,11 @@ class Builds:
         if result.epoch < row.epoch:
             self.counters["builds_of_past_epochs"] += 1
             return
-        self._awaited.end_reported(step, result.consumer, row.host, result.succeeded)
         key = (result.node, result.epoch, result.number)
-        if key in self._recorded or not self._is_ours(cell, result.scheduler):
+        if key in self._recorded:  # its server may have been placed once more since
+            return
+        self._awaited.end_reported(step, result.consumer, row.host, result.succeeded)
+        if not self._is_ours(cell, result.scheduler):
             return
         if not self._buckets.take(row.node, step.now):
             self.counters["builds_left_out"] += 1

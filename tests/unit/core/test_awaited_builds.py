@@ -109,7 +109,6 @@ def test_an_agent_that_tells_the_end_saves_the_read() -> None:
     assert driver.build_reads == []
 
 
-@pytest.mark.xfail(strict=True, reason="it ends the wait for the second one")
 def test_an_end_that_is_repeated_does_not_end_the_wait_for_a_later_build_of_its_server() -> None:
     # given a server that was built, shelved, and placed once more on the same host
     driver = SchedulerDriver().with_agents("node-1")
