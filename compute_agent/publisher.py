@@ -3,11 +3,11 @@
 
 The publisher passes the whole state of the node to the ``MessagePipe``, which finds the changes: the same report
 twice sends nothing.  It also answers resyncs and Hellos.  All schedulers that want a snapshot wait for one token
-bucket.  If more than one is waiting when a token is available, one broadcast serves them all, unless it would also
-reach as many that were sent a snapshot lately: then each that waits is sent its own.  A Hello is answered
-``SNAPSHOT_PAUSE_S`` after the last answer to its sender, because anybody may repeat it.  If a claim
-was decided on an old state, the agent sends its scheduler a snapshot, but at most one within ``SNAPSHOT_PAUSE_S``,
-because many such claims arrive at once.  A scheduler whose snapshot is lost asks for another.
+bucket.  If it is the turn of more than one when a token is available, one broadcast serves all that wait, unless it
+would also reach as many that were sent a snapshot lately: then each whose turn it is gets its own.  A Hello is
+answered ``SNAPSHOT_PAUSE_S`` after the last answer to its sender, because anybody may repeat it.  If a claim was
+decided on an old state, the agent sends its scheduler a snapshot, but at most one within ``SNAPSHOT_PAUSE_S``, because
+many such claims arrive at once.  A scheduler whose snapshot is lost asks for another.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class Publisher:
         if not (due or self._everybody_wants):
             return []
         to_all = self._everybody_wants or len(due) > 1 + self._others_with_snapshot(due, now)
-        served = due if to_all else [address for address in due if self._bucket.take(now)]
+        served = [*self._want_snapshot] if to_all else [address for address in due if self._bucket.take(now)]
         if not (self._bucket.take(now) if to_all else served):
             return []
         flushed, snapshot = self.pipe.take_snapshot(now)

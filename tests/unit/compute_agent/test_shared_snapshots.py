@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
-
 from compute_agent.effects import Broadcast, Cast, Effect
 from compute_agent.publisher import SNAPSHOT_PAUSE_S, Publisher
 from shared_scheduler.protocol.messages import Hello, Resync, Role, Snapshot, Want
@@ -110,7 +108,6 @@ def test_a_hello_delays_no_snapshot_that_is_due_to_its_sender() -> None:
     assert sent.address == "s0" and isinstance(sent.message, Snapshot)
 
 
-@pytest.mark.xfail(strict=True, reason="the others get it twice")
 def test_a_broadcast_serves_those_whose_turn_would_be_later() -> None:
     # given schedulers that have just started and let the answers be spread, so that a later part of them waits
     publisher = agent(1)
