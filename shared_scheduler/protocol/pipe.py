@@ -206,7 +206,8 @@ class MessagePipe:
             try:
                 put(key, value)
             except UnsendableMessage as error:
-                put(key, None)
+                if key in known:  # otherwise its name may be what cannot be sent
+                    put(key, None)
                 yield error
 
     def _checked(self, kind: str, check: Any, key: Any, value: Any) -> Any:
