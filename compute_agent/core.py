@@ -143,6 +143,7 @@ class AgentCore:
         self._cause = ""
         for kept in restored:
             self.ledger.restore(kept, now)
+            self._placed_by[kept.claim.consumer] = kept.claim.scheduler
         self.tree.ask(now, self._cause)
 
     def reconfigure(self, settings: AgentSettings, now: float) -> None:

@@ -68,7 +68,8 @@ class Publisher:
         #: address -> when its last snapshot was sent; below: when the last snapshot was broadcast
         self._has_snapshot_s: FIFOCache[str, float] = FIFOCache(MAX_WAITING_SCHEDULERS)
         self._everybody_has_s = -inf
-        self._unsendable: set[str] = set()
+        #: what could not be sent of the last state
+        self._unsendable: frozenset[str] = frozenset()
 
     def _set_epoch(self, node: str, epoch: int) -> None:
         self.pipe = MessagePipe(node, self._host, epoch, self._rng, heartbeat_interval_s=self._heartbeat_interval_s)
@@ -83,13 +84,14 @@ class Publisher:
         claims: Mapping[str, str],
         cause: str,
     ) -> list[Effect]:
-        """Replace the state of the node.  The notices, which have ``cause``, name what cannot be sent."""
-        notices: list[Effect] = []
-        for error in self.pipe.replace(leaves, consumers, claims):
-            if error.where not in self._unsendable:
-                self._unsendable.add(error.where)
-                notices.append(Notice(NoticeCode.UNSENDABLE, self.pipe.node, {"why": str(error)}, cause=cause))
-        return notices
+        """Replace the state of the node.  The notices, which have ``cause``, name what cannot be sent, once."""
+        errors = {error.where: str(error) for error in self.pipe.replace(leaves, consumers, claims)}
+        new, self._unsendable = errors.keys() - self._unsendable, frozenset(errors)
+        return [
+            Notice(NoticeCode.UNSENDABLE, self.pipe.node, {"why": why}, cause=cause)
+            for where, why in errors.items()
+            if where in new
+        ]
 
     # -- answers to schedulers ----------------------------------------------------------------------
 

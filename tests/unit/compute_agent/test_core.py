@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from compute_agent import events as ev
 from compute_agent.core import OPEN_AFTER_S
 from compute_agent.effects import (
@@ -566,7 +564,6 @@ class TestEndsOfBuilds:
         assert told == [BuildResult(NODE, EPOCH, "vm-1", False, "NUMA", SCHEDULER, 1)]
         assert said(node.tell(ev.ClaimRefused("vm-1", "resize_claim", "NUMA")), BuildResult) == []
 
-    @pytest.mark.xfail(strict=True, reason="not told yet")
     def test_an_agent_that_has_started_anew_knows_who_placed_the_servers_of_its_claims(self) -> None:
         # given claims that an earlier run has accepted, and whose servers nova-compute has not begun to build
         node = Node((KeptClaim(claim("c1", "vm-1")), KeptClaim(claim("c2", "vm-2"))))
@@ -589,7 +586,6 @@ class TestPeace:
 
         assert said(effects, Increment) == []
 
-    @pytest.mark.xfail(strict=True, reason="what was named once is remembered for ever")
     def test_what_cannot_be_sent_is_named_once_for_as_long_as_it_is_there(self) -> None:
         # given a leaf that no message can hold
         node, odd = Node(), report(odd=float("nan"))
