@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedulers that start one after the other, and many agents: how many snapshots these send, and when."""
+"""Schedulers that start one after the other, and many agents: how many snapshots and heartbeats these send, and when."""
 
 from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from compute_agent.effects import Broadcast, Cast, Effect
 from compute_agent.publisher import SNAPSHOT_PAUSE_S, Publisher
-from shared_scheduler.protocol.messages import Hello, Resync, Role, Snapshot, Want
+from shared_scheduler.protocol.messages import Heartbeat, Hello, Resync, Role, Snapshot, Want
 from tests.unit.compute_agent.core_node import EPOCH
 from tests.unit.compute_agent.node_facts import NODE
 
@@ -119,3 +121,50 @@ def test_a_broadcast_serves_those_whose_turn_would_be_later() -> None:
     # then all get one broadcast
     [(_, sent)] = answers(publisher, {})
     assert isinstance(sent, Broadcast)
+
+
+def late_agent() -> Publisher:
+    """One that has not had its turn on a busy machine since its heartbeat was due, so that schedulers ask for it."""
+    publisher = agent(1)
+    publisher.due(-100.0)
+    return publisher
+
+
+def whether_there(number: int) -> Resync:
+    """What a scheduler asks that has the newest state and misses a heartbeat."""
+    return Resync(NODE, f"s{number}", EPOCH, 1)
+
+
+@pytest.mark.xfail(strict=True, reason="each gets one")
+def test_an_overdue_heartbeat_answers_all_who_ask_whether_the_agent_is_there() -> None:
+    # given schedulers that miss the heartbeat of an agent
+    publisher = late_agent()
+    early = [effect for number in range(SCHEDULERS) for effect in publisher.resync(whether_there(number), 0.0)]
+    # when it has its turn
+    sent = early + publisher.due(0.0)
+    # then one broadcast tells all
+    assert [(type(one), type(one.message)) for one in sent if isinstance(one, Broadcast | Cast)] == [
+        (Broadcast, Heartbeat)
+    ]
+
+
+@pytest.mark.xfail(strict=True, reason="each gets one")
+def test_one_heartbeat_answers_all_who_ask_together_and_takes_the_place_of_the_next() -> None:
+    # given an agent that has just sent its heartbeat, which was lost
+    publisher = late_agent()
+    publisher.due(0.0)
+    # when schedulers ask together
+    early = [effect for number in range(SCHEDULERS) for effect in publisher.resync(whether_there(number), 10.0)]
+    sent = early + publisher.due(10.0)
+    # then one broadcast tells all, and the next one is due as long after it as any
+    assert [type(one) for one in sent] == [Broadcast]
+    assert publisher.next_deadline_s(10.0) == pytest.approx(10.0 + 0.95 * 48.0, abs=0.05 * 48.0)
+
+
+def test_one_who_asks_alone_whether_the_agent_is_there_is_answered_alone() -> None:
+    publisher = late_agent()
+    publisher.due(0.0)
+
+    [sent] = [*publisher.resync(whether_there(3), 10.0), *publisher.due(10.0)]
+
+    assert isinstance(sent, Cast) and sent.address == "s3" and isinstance(sent.message, Heartbeat)
