@@ -8,6 +8,9 @@ would also reach as many that were sent a snapshot lately: then each whose turn 
 answered ``SNAPSHOT_PAUSE_S`` after the last answer to its sender, because anybody may repeat it.  If a claim was
 decided on an old state, the agent sends its scheduler a snapshot, but at most one within ``SNAPSHOT_PAUSE_S``, because
 many such claims arrive at once.  A scheduler whose snapshot is lost asks for another.
+
+Schedulers that miss a heartbeat ask together whether the agent is there.  If more than one waits for a heartbeat, the
+next one to all is sent at once and serves them, so that a host which is behind does not fall further behind by answers.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from cachetools import FIFOCache
 from compute_agent.agent_settings import MAX_WAITING_SCHEDULERS
 from compute_agent.effects import Broadcast, Cast, Effect, Notice, NoticeCode
 from shared_scheduler.protocol.limits import AGENT_SNAPSHOTS_BURST, AGENT_SNAPSHOTS_PER_S
-from shared_scheduler.protocol.messages import Claim, Consumer, Hello, Leaf, Resync, Role, Verdict, Want
+from shared_scheduler.protocol.messages import Claim, Consumer, Heartbeat, Hello, Leaf, Resync, Role, Verdict, Want
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.rate_limits import TokenBucket
 
@@ -30,6 +33,8 @@ RECONNECT_SPREAD_S = 1.0
 
 #: A scheduler that was sent a snapshot gets no other one within this time, unless it asks for it.
 SNAPSHOT_PAUSE_S = 5.0
+#: Heartbeats to all because more than one asks for one; anybody may ask.
+HEARTBEATS_FOR_ALL_PER_S = 1.0
 #: Schedulers that start together ask within this time: their processes compete for the CPU time of a machine.
 STARTED_TOGETHER_S = 30.0
 #: the longest spread of a scheduler's Hello that is accepted: two seconds for a thousand nodes, of 60,000
@@ -59,6 +64,7 @@ class Publisher:
         self._set_epoch(node, epoch)
         self._bucket = TokenBucket(AGENT_SNAPSHOTS_PER_S, AGENT_SNAPSHOTS_BURST)
         self._replays = TokenBucket(AGENT_SNAPSHOTS_PER_S, AGENT_SNAPSHOTS_BURST)  # a replay may be as large
+        self._heartbeats = TokenBucket(HEARTBEATS_FOR_ALL_PER_S, 1)
         #: address -> when its snapshot or its heartbeat may be sent
         self._want_snapshot: dict[str, float] = {}
         self._want_heartbeat: dict[str, float] = {}
@@ -125,20 +131,27 @@ class Publisher:
         return claim.increment_suffices and is_told_now and can_apply
 
     def resync(self, asked: Resync, now: float) -> list[Effect]:
-        """Replay increments from the ring.  Plan a snapshot if the ring does not have them, or replays are too many."""
+        """Replay increments from the ring, or plan a heartbeat if there are none.  Plan a snapshot if the ring does not
+        have them, or replays are too many."""
         replay = self.pipe.since(asked.epoch, asked.after_sequence) if self.open else None
         if replay is None or (replay and not self._replays.take(now)):
             self._plan_snapshot(asked.scheduler, now)
             return []
-        return [Cast(asked.scheduler, one) for one in replay or (self.pipe.heartbeat(),)]
+        if not replay:
+            self._plan_heartbeat(asked.scheduler, now)
+        return [Cast(asked.scheduler, one) for one in replay]
 
     def plan_answer(self, hello: Hello, now: float) -> None:
         """Plan the answer to the Hello of a scheduler, at a random time within its spread."""
         spread_s = min(hello.spread_ms / 1000, SPREAD_MAX_S)
         if hello.want is Want.SNAPSHOT:
             self._plan_shared_snapshot(hello.sender, spread_s, now)
-        elif hello.want is Want.HEARTBEAT and len(self._want_heartbeat) < MAX_WAITING_SCHEDULERS:
-            self._want_heartbeat[hello.sender] = now + self._rng.uniform(0, spread_s)
+        elif hello.want is Want.HEARTBEAT:
+            self._plan_heartbeat(hello.sender, now + self._rng.uniform(0, spread_s))
+
+    def _plan_heartbeat(self, address: str, at_s: float) -> None:
+        if address in self._want_heartbeat or len(self._want_heartbeat) < MAX_WAITING_SCHEDULERS:
+            self._want_heartbeat[address] = min(at_s, self._want_heartbeat.get(address, at_s))
 
     def _plan_shared_snapshot(self, sender: str, spread_s: float, now: float) -> None:
         """Plan one answer for all that wait: schedulers that start together need one broadcast of each node.
@@ -210,11 +223,18 @@ class Publisher:
         """Return everything that is to be sent at ``now``."""
         if not self.open:
             return []
-        out: list[Effect] = [Broadcast(message) for message in self.pipe.poll(now)]
-        for address in [key for key, at_s in self._want_heartbeat.items() if at_s <= now]:
+        return [*self._polled(now), *self._snapshots(now)]
+
+    def _polled(self, now: float) -> list[Effect]:
+        """What is due to all, and heartbeats to those who want one and do not get one with it."""
+        due = [key for key, at_s in self._want_heartbeat.items() if at_s <= now]
+        if len(due) > 1 and self._heartbeats.take(now):
+            self.pipe.heartbeat_within(now, 0.0)
+        polled = self.pipe.poll(now)
+        for address in due:
             del self._want_heartbeat[address]
-            out.append(Cast(address, self.pipe.heartbeat()))
-        return out + self._snapshots(now)
+        alone = [] if any(isinstance(one, Heartbeat) for one in polled) else due
+        return [*map(Broadcast, polled), *(Cast(address, self.pipe.heartbeat()) for address in alone)]
 
     def next_deadline_s(self, now: float) -> float | None:
         """When ``due`` has something to send, as far as is known; None while nothing is published."""

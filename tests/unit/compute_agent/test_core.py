@@ -487,9 +487,10 @@ class TestEndsOfBuilds:
         node.tell(ev.BuildEnded("vm-1", True))
         node.now += AGAIN_AFTER_S
 
-        [answer] = node.core.publisher.resync(
-            Resync(NODE, SCHEDULER, EPOCH, node.core.publisher.pipe.sequence), node.now
-        )
+        publisher = node.core.publisher
+        publisher.due(node.now)  # the next one to all
+        publisher.resync(Resync(NODE, SCHEDULER, EPOCH, publisher.pipe.sequence), node.now)
+        [answer] = publisher.due(node.now)
 
         assert isinstance(answer, Cast) and isinstance(answer.message, Heartbeat)
         assert answer.message.ends == ()
