@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from shared_scheduler.protocol import limits
-from shared_scheduler.protocol.messages import Heartbeat, Snapshot
+from shared_scheduler.protocol.messages import Heartbeat, Leave, Snapshot
+from shared_scheduler.protocol.phases import WindowFreshness
 from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.resync_turns import UNLISTED, ResyncTurns
 from shared_scheduler.protocol.window import MessageWindow, ResyncWish
@@ -114,6 +115,27 @@ def test_an_answer_frees_all_places_of_its_node_at_once() -> None:
     assert called(turns, 0.0) == nodes[1:]
     turns.in_flight.end(nodes[0])  # one too many is harmless
     turns.validate()
+
+
+@pytest.mark.xfail(strict=True, reason="they are kept as if nothing had been answered")
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_snapshot_frees_the_places_of_a_node_that_was_silent_since_it_was_asked(leaves: bool) -> None:
+    # given a node that was asked for a snapshot
+    turns = many_turns()
+    window = MessageWindow("a/0", Random(1), turns)
+    window.receive(Heartbeat("a/0", 7, 3, "a", 0), 0.0, lambda: 0)
+    assert window.on_tick(limits.SILENT_AFTER_S - 1.0).resync is not None
+    # when its agent stops, or is silent for too long
+    now = limits.SILENT_AFTER_S + 1.0
+    if leaves:
+        window.receive(Leave("a/0", 7, 3), now, lambda: 0)
+    else:
+        window.on_tick(now)
+    assert window.freshness is WindowFreshness.SILENT
+    # and its snapshot comes
+    window.receive(Snapshot("a/0", 8, 1, "a", {}, {}, {}, 0), now + 1.0, lambda: 0)
+    # then other nodes of the host need not wait
+    assert turns.next_s(now + 1.0) is None and turns.in_flight.next_end_s() is None
 
 
 def test_a_host_whose_places_are_taken_leaves_those_of_others() -> None:
