@@ -660,7 +660,7 @@ class MessageWindow:
 
     def _enter(self, phase: WindowPhase, now: float) -> None:
         self._gap_ends_s = None
-        if phase is WindowPhase.IN_ORDER and self._asks:
+        if phase is WindowPhase.IN_ORDER:
             self._turns.in_flight.end(self.node)
         if phase not in ASKING:
             self._ask_at_s = None

@@ -117,7 +117,6 @@ def test_an_answer_frees_all_places_of_its_node_at_once() -> None:
     turns.validate()
 
 
-@pytest.mark.xfail(strict=True, reason="they are kept as if nothing had been answered")
 @pytest.mark.parametrize("leaves", [True, False])
 def test_a_snapshot_frees_the_places_of_a_node_that_was_silent_since_it_was_asked(leaves: bool) -> None:
     # given a node that was asked for a snapshot
