@@ -119,3 +119,10 @@ def test_a_file_that_cannot_be_used_is_found_before_anything_changes(nova_conf: 
 
     with pytest.raises((cfg.Error, ValueError)):
         configuration.check_files()
+
+
+def test_a_reload_of_a_file_in_latin_1_is_refused_with_its_name(nova_conf: Path) -> None:
+    nova_conf.write_bytes(nova_conf.read_bytes() + "# Schlüssel\n".encode("latin-1"))
+
+    with pytest.raises(cfg.Error, match=f"{nova_conf}: 'utf-8' codec"):
+        configuration.check_files()
