@@ -16,6 +16,7 @@ from oslo_log import log
 
 from compute_agent import conf as agent_conf
 from compute_agent.sources import novas_options
+from shared_scheduler.daemon.config_files import unreadable_named
 from shared_scheduler.transport.urls import register_messaging_options
 
 
@@ -37,7 +38,8 @@ def load(arguments: Sequence[str], prog: str, version: str) -> Any:
     novas_options.register(conf)
     register_messaging_options(conf)
     try:
-        conf(list(arguments), project="nova", prog=prog, version=version)
+        with unreadable_named():
+            conf(list(arguments), project="nova", prog=prog, version=version)
         for opt in agent_conf.AGENT_OPTS:
             getattr(conf.compute_agent, opt.dest)
         if not conf.transport_url:
@@ -75,7 +77,8 @@ class NovasConfiguration:
         log.register_options(conf)
         oslo_messaging.set_transport_defaults(control_exchange="nova")  # as Nova's own commands do
         try:
-            conf(arguments, project="nova", prog=prog, version=version)
+            with unreadable_named():
+                conf(arguments, project="nova", prog=prog, version=version)
         except cfg.Error as error:
             raise ConfigError(f"nova.conf: {error}") from error
 
@@ -91,7 +94,8 @@ def check_files(conf: Any) -> None:
     probe = cfg.ConfigOpts()
     agent_conf.register_opts(probe)
     try:
-        probe([], default_config_files=conf.config_file, default_config_dirs=conf.config_dir)
+        with unreadable_named():
+            probe([], default_config_files=conf.config_file, default_config_dirs=conf.config_dir)
         for opt in agent_conf.AGENT_OPTS:
             getattr(probe.compute_agent, opt.dest)
     except (cfg.Error, ValueError) as error:

@@ -31,10 +31,12 @@ def main() -> int:
 
     from oslo_config import cfg
 
+    from shared_scheduler.daemon.config_files import unreadable_named
     from shared_scheduler.novalib import threading_backend
 
     try:
-        threading_backend.choose()
+        with unreadable_named():
+            threading_backend.choose()
     except (cfg.Error, ValueError) as error:
         print(f"shared-scheduler cannot start: {error}", file=sys.stderr)
         return 78  # EX_CONFIG

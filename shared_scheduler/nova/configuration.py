@@ -15,6 +15,7 @@ from oslo_config import cfg
 
 from shared_scheduler.conf import opts
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
+from shared_scheduler.daemon.config_files import unreadable_named
 from shared_scheduler.decision.decision_settings import DecisionSettings, SpreadImages
 from shared_scheduler.sync.read_registry import SOURCES, Source
 from shared_scheduler.table.numbers import DefaultRatios
@@ -60,7 +61,8 @@ def check_files() -> None:
     groups = {**RELOADED, opts.GROUP.name: opts.ALL}
     for group, options in groups.items():
         probe.register_opts(options, group=group)
-    probe(args=[], default_config_files=CONF.config_file, default_config_dirs=CONF.config_dir)
+    with unreadable_named():
+        probe(args=[], default_config_files=CONF.config_file, default_config_dirs=CONF.config_dir)
     for group, options in groups.items():
         for option in options:
             getattr(probe[group], option.dest)

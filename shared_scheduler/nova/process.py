@@ -30,6 +30,7 @@ from sqlalchemy import exc as sa_exc
 
 from shared_scheduler.conf import opts
 from shared_scheduler.conf.mode import Mode
+from shared_scheduler.daemon.config_files import unreadable_named
 from shared_scheduler.daemon.guru_meditation import Product, in_another_thread, report_on_signal
 from shared_scheduler.daemon.log_setup import LogError, LogUnavailableError, set_up
 from shared_scheduler.daemon.telemetry_address import TelemetryError, TelemetryUnavailableError
@@ -122,7 +123,8 @@ def prepare(argv: Sequence[str]) -> None:
     service_opts.register_service_opts(CONF)
     configuration.make_reloadable()
     name = PROGRAM if HELP.isdisjoint(argv) else COMMAND  # the help has no configuration to find
-    config.parse_args(list(argv), prog=name, init_rpc=False)
+    with unreadable_named():
+        config.parse_args(list(argv), prog=name, init_rpc=False)
     set_up(CONF, "nova")
     _broker()  # before Nova parses the URL, because its error shows part of a password that is not escaped
     rpc.init(CONF)

@@ -20,6 +20,7 @@ from oslo_messaging import MessagingException
 from shared_scheduler.conf import opts
 from shared_scheduler.core.events import Event, MessagesArrived, NodeRead
 from shared_scheduler.daemon.admin import AdminError
+from shared_scheduler.daemon.config_files import unreadable_named
 from shared_scheduler.nova.cells import Channels
 from shared_scheduler.nova.databases import NovaApiDatabase, NovaCellDatabase
 from shared_scheduler.nova.placement_transport import ReportClientTransport
@@ -55,10 +56,11 @@ def configure(config_files: Sequence[Path], again: bool = False, replaced_by: Pa
     opts.register(CONF)
     arguments = _arguments(config_files, replaced_by)
     try:
-        if again:  # options of the command line cannot be registered twice
-            CONF(arguments, project=PROJECT, prog=PROGRAM)
-        else:
-            config.parse_args([PROGRAM, *arguments], prog=PROGRAM)
+        with unreadable_named():
+            if again:  # options of the command line cannot be registered twice
+                CONF(arguments, project=PROJECT, prog=PROGRAM)
+            else:
+                config.parse_args([PROGRAM, *arguments], prog=PROGRAM)
     except MessagingException as error:
         raise cfg.Error(f"[DEFAULT] transport_url: {error}") from error
     objects.register_all()

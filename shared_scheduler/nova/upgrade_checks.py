@@ -24,6 +24,7 @@ from oslo_upgradecheck.upgradecheck import Code, Result, UpgradeCommands
 from shared_scheduler.conf import opts
 from shared_scheduler.conf.mode import Mode
 from shared_scheduler.daemon import admin
+from shared_scheduler.daemon.config_files import unreadable_named
 from shared_scheduler.nova.databases import NovaApiDatabase
 from shared_scheduler.nova.placement_file import RETRIES, RETRIES_WANTED, USUAL_FILE, conflict_retries
 from shared_scheduler.nova.placement_transport import ReportClientTransport
@@ -155,7 +156,8 @@ def run(argv: Sequence[str]) -> int:
     opts.register(CONF)
     CONF.register_cli_opt(PLACEMENT_FILE)
     upgradecheck.register_cli_options(CONF, UpgradeChecks())
-    config.parse_args(list(argv), init_rpc=False, prog=argv[0])
+    with unreadable_named():
+        config.parse_args(list(argv), init_rpc=False, prog=argv[0])
     register_messaging_options(CONF)  # Nova's cells read transport_url, which rpc.init would register
     objects.register_all()
     upgradecheck.CONF = CONF  # where the library looks for --json

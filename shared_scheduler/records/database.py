@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from shared_scheduler.records import migrations
-from shared_scheduler.records.errors import RecordRefused, RecordsError
+from shared_scheduler.records.errors import CONNECTION, RecordRefused, RecordsError
 from shared_scheduler.records.record_shape import read_record
 from shared_scheduler.records.sql_tables import NAMES, RECORDS, TEXTS
 from shared_scheduler.records.store import (
@@ -88,10 +88,10 @@ class RecordTable:
             self._engine = sa.create_engine(url, pool_pre_ping=True, pool_size=1, max_overflow=1, connect_args=every)
             self._patient_engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args=limits)
         except ImportError as error:  # no driver for the URL
-            raise RecordsError("records_connection", error, _driver_remedy(url)) from error
+            raise RecordsError(CONNECTION, error, _driver_remedy(url)) from error
         except sa.exc.SQLAlchemyError as error:
             remedy = "name a database in which the scheduler may create a table, or leave the option empty"
-            raise RecordsError("records_connection", error, remedy) from error
+            raise RecordsError(CONNECTION, error, remedy) from error
 
     # -- writing
 
@@ -219,13 +219,13 @@ class RecordTable:
     def _newest(self, query: sa.Select[tuple[int]], count: int) -> list[Record]:
         """The newest ``count`` of the records whose ids the query finds, oldest first."""
         if (file := self._file()) is not None and not file.exists():  # SQLite would make one, which is the reader's
-            raise RecordsError("records_connection", FileNotFoundError(f"no file {file}"), NOT_WRITTEN)
+            raise RecordsError(CONNECTION, FileNotFoundError(f"no file {file}"), NOT_WRITTEN)
         try:
             with self._engine.connect() as connection:
                 found = _newest_readable(connection, query, count)
         except sa.exc.SQLAlchemyError as error:
             cause = getattr(error, "orig", None) or error
-            raise RecordsError("records_connection", cause, NOT_WRITTEN) from error
+            raise RecordsError(CONNECTION, cause, NOT_WRITTEN) from error
         return sorted(found, key=lambda record: float(record["at"]))
 
 

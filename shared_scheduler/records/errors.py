@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+FILE, CONNECTION = "[shared_scheduler] records_file", "[shared_scheduler] records_connection"
+
 
 class RecordsError(Exception):
-    """Records cannot be stored or read as configured; the text names the option and a remedy."""
+    """Records cannot be stored or read; the text names the option, argument or file, and a remedy."""
 
-    def __init__(self, option: str, error: BaseException, remedy: str) -> None:
-        super().__init__(f"[shared_scheduler] {option}: {error}; {remedy}")
+    def __init__(self, where: str, error: BaseException, remedy: str) -> None:
+        super().__init__(f"{where}: {error}; {remedy}")
 
 
 class RecordRefused(Exception):

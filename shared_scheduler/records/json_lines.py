@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
-from shared_scheduler.records.errors import RecordsError
+from shared_scheduler.records.errors import FILE, RecordsError
 from shared_scheduler.records.file_bytes import FileBytes
 from shared_scheduler.records.line_index import LineIndex, is_indexed
 from shared_scheduler.records.record_shape import read_record
@@ -214,7 +214,7 @@ class JsonLines:
             found = list(islice(self._matching(wanted), count))
         except OSError as error:
             remedy = "name it with --config-file or --records, and read it as a user of its group"
-            raise RecordsError("records_file", error, remedy) from error
+            raise RecordsError(FILE, error, remedy) from error
         return sorted(found, key=lambda record: float(record["at"]))
 
     def _matching(self, wanted: RecordConditions) -> Iterator[Record]:

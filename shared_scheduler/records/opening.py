@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shared_scheduler.records.errors import RecordsError
+from shared_scheduler.records.errors import FILE, RecordsError
 from shared_scheduler.records.store import Store
 
 #: Nova's own files are found under these names.
@@ -43,7 +43,7 @@ def open_configured(files: Sequence[Path]) -> Store:
     ours = _options(files)
     place = ours.records_connection or ours.records_file
     if not place:
-        raise RecordsError("records_file", ValueError("is empty"), "this scheduler keeps no records")
+        raise RecordsError(FILE, ValueError("is empty"), "this scheduler keeps no records")
     return open_named(place)
 
 
@@ -64,19 +64,21 @@ def _options(files: Sequence[Path]) -> Any:
     from oslo_config import cfg
 
     from shared_scheduler.conf import opts
+    from shared_scheduler.daemon.config_files import unreadable_named
 
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf.register_opt(cfg.StrOpt("pybasedir", default=_nova_directory()))
     conf.register_opt(cfg.StrOpt("state_path", default="$pybasedir"))
     try:
-        conf([], project=PROJECT, prog=PROGRAM, default_config_files=list(map(str, files)) or None)
+        with unreadable_named():
+            conf([], project=PROJECT, prog=PROGRAM, default_config_files=list(map(str, files)) or None)
         options = conf.shared_scheduler
         for name in ("records_connection", "records_file", "admin_socket_dir"):
             getattr(options, name)  # a reference to an option that is not there shows only now
         return options
     except cfg.Error as error:
-        raise RecordsError("records_file", error, "correct the configuration, or name it with --config-file") from error
+        raise RecordsError("the configuration", error, "correct it, or name another with --config-file") from error
 
 
 def _nova_directory() -> str:

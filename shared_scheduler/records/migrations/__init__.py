@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from shared_scheduler.records.errors import RecordsError
+from shared_scheduler.records.errors import CONNECTION, RecordsError
 from shared_scheduler.records.store import FILE_MODE
 
 #: Longest wait for another scheduler that migrates, and the name of the lock.
@@ -46,7 +46,7 @@ def migrate(engine: sa.Engine) -> None:
         try:
             command.upgrade(config, "head")
         except CommandError as error:  # there is a revision that this release does not have
-            raise RecordsError("records_connection", error, NEWER) from error
+            raise RecordsError(CONNECTION, error, NEWER) from error
 
 
 @contextmanager
