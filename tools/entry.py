@@ -20,7 +20,7 @@ def run(module: str) -> int:
             return 1
         os.execv(python, [str(python), *sys.argv])
     sys.path.insert(0, str(HERE.parent))
-    from shared_scheduler.cmd.endings import ended_by_signals, until_reader_leaves
+    from shared_scheduler.daemon.endings import ended_by_signals, until_reader_leaves
 
     with ended_by_signals():
         return until_reader_leaves(importlib.import_module(module).main)

@@ -16,14 +16,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any
 
 from shared_scheduler.answers import terms
-from shared_scheduler.cmd.endings import INTERRUPTED, UNFORESEEN, ended_by_signals, until_reader_leaves
+from shared_scheduler.daemon.endings import exit_code_of
 
 #: name of a module of this package, with - for _ -> its line in ``--help``
 COMMANDS: Mapping[str, str] = {
@@ -52,15 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The console script.  Returns the exit code: 2 for wrong arguments and unexpected errors, 128 plus the number of
     the signal after a signal (``endings``), otherwise that of the sub-command."""
     given = list(sys.argv[1:] if argv is None else argv)
-    try:
-        with ended_by_signals():
-            return until_reader_leaves(partial(_run_command, given))
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Exception as error:
-        traceback.print_exc()
-        print(f"{' '.join(given[:1])}: unexpected {type(error).__name__}: {error}", file=sys.stderr)
-        return UNFORESEEN
+    return exit_code_of(partial(_run_command, given), called=" ".join(given[:1]))
 
 
 def _run_command(given: Sequence[str]) -> int:

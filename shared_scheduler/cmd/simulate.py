@@ -24,7 +24,6 @@ from contextlib import closing
 from typing import Any
 
 from shared_scheduler.cmd.arguments import Number, whole
-from shared_scheduler.cmd.endings import UNFORESEEN
 from shared_scheduler.cmd.progress import Progress
 from shared_scheduler.cmd.swarm import SeedOutcome, SwarmTotal, cpu_s, rare_collections, run_seeds, speed
 from shared_scheduler.cmd.world_arguments import (
@@ -36,6 +35,7 @@ from shared_scheduler.cmd.world_arguments import (
     with_trace,
     write_trace,
 )
+from shared_scheduler.daemon.endings import UNFORESEEN
 from shared_scheduler.sim.agenda import DETAILED_LINES
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.network import NetworkFaults

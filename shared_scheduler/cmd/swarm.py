@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from shared_scheduler.cmd.endings import ENDING
+from shared_scheduler.daemon.endings import ENDING
 from shared_scheduler.sim.found_changes import FOUND
 from shared_scheduler.sim.report import endings_of, named, window_counters
 from shared_scheduler.sim.run import drawn, run

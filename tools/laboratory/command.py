@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from shared_scheduler.cmd.endings import INTERRUPTED
+from shared_scheduler.daemon.endings import INTERRUPTED
 from tools.laboratory.errors import LabError
 from tools.laboratory.manual import Manual
 from tools.laboratory.report import ProgressLine

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shared_scheduler.cmd import simulate
-from shared_scheduler.cmd.endings import INTERRUPTED
 from shared_scheduler.cmd.live_view import LiveView
 from shared_scheduler.cmd.manage import COMMANDS, main
 from shared_scheduler.cmd.progress import Progress
 from shared_scheduler.cmd.swarm import SeedOutcome
+from shared_scheduler.daemon.endings import INTERRUPTED
 from shared_scheduler.release import release
 from shared_scheduler.sim.exhibition import Exhibition
 from shared_scheduler.sim.network import NetworkFaults

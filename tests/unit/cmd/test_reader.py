@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_scheduler.cmd.endings import READER_LEFT, until_reader_leaves
+from shared_scheduler.daemon.endings import READER_LEFT, until_reader_leaves
 
 ROOT = Path(__file__).resolve().parents[3]
 MANAGE = [sys.executable, "-m", "shared_scheduler.cmd.manage"]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from shared_scheduler.cmd.endings import ended_by_signals
+from shared_scheduler.daemon.endings import ended_by_signals
 from tools.laboratory.cloud import configs
 from tools.laboratory.cloud.cloud_settings import MAX_CELLS, CloudSettings
 from tools.laboratory.cloud.databases import as_user, database_answers_as_root, root_client, run, server_argv

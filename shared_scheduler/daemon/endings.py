@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -59,6 +60,20 @@ def until_reader_leaves(command: Callable[[], int]) -> int:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes what is still buffered
         return READER_LEFT
+
+
+def exit_code_of(command: Callable[[], int], called: str, unforeseen: int = UNFORESEEN) -> int:
+    """Run a command.  Returns its exit code, ``unforeseen`` after an unexpected error, or 128 plus the number of the
+    signal that ended it.  ``called`` begins the line about an unexpected error."""
+    try:
+        with ended_by_signals():
+            return until_reader_leaves(command)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        traceback.print_exc()
+        print(f"{called}: unexpected {type(error).__name__}: {error}", file=sys.stderr)
+        return unforeseen
 
 
 def _reader_left() -> bool:
