@@ -21,9 +21,11 @@ ABSENT = frozenset(
 NEED_ALL = frozenset(
     {
         "tests/unit/cmd/test_hangup_at_start.py",
+        "tests/unit/cmd/test_interrupted.py",
         "tests/unit/cmd/test_reader.py",
         "tests/unit/cmd/test_replay.py",
         "tests/unit/cmd/test_tool_ends.py",
+        "tests/unit/cmd/test_unusable_configuration.py",
         "tests/unit/compute_agent/test_process.py",
         "tests/unit/laboratory/test_command.py",
         "tests/unit/daemon/test_guru_meditation.py",

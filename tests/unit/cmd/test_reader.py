@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from compute_agent.service.agent import AgentFacts
+from shared_scheduler.daemon.admin import AdminServer
 from shared_scheduler.daemon.endings import READER_LEFT, until_reader_leaves
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -40,6 +43,30 @@ def with_nobody_reading(command: Sequence[str]) -> subprocess.CompletedProcess[s
 ], ids=" ".join)  # fmt: skip
 def test_a_command_ends_without_an_error_when_its_reader_has_left(arguments: list[str]) -> None:
     done = with_nobody_reading([*MANAGE, *arguments])
+    assert (done.returncode, done.stderr) == (READER_LEFT, "")
+
+
+def test_the_checks_before_an_upgrade_end_without_an_error_when_their_reader_has_left(tmp_path: Path) -> None:
+    conf = tmp_path / "nova.conf"
+    conf.write_text("[DEFAULT]\n")
+    checks = [sys.executable, "-m", "shared_scheduler.cmd.upgrade", "--config-file", str(conf), "upgrade", "check"]
+
+    done = with_nobody_reading(checks)
+
+    assert (done.returncode, "BrokenPipeError" in done.stderr) == (READER_LEFT, False)
+
+
+def test_the_status_of_an_agent_ends_without_an_error_when_its_reader_has_left(tmp_path: Path) -> None:
+    conf = tmp_path / "nova.conf"
+    conf.write_text(f"[DEFAULT]\ntransport_url = rabbit://nova:nova@127.0.0.1:9/\nstate_path = {tmp_path}\n")
+    facts = asdict(AgentFacts(7, True, True, 0, {}, {}, {})) | {"host": "c1", "release": "1.0", "problems": []}
+    server = AdminServer(tmp_path / "compute-agent" / "status.sock", {"status": lambda _: facts})
+    server.start()
+    try:
+        done = with_nobody_reading([sys.executable, "-m", "compute_agent.cmd.status", "--config-file", str(conf)])
+    finally:
+        server.stop()
+
     assert (done.returncode, done.stderr) == (READER_LEFT, "")
 
 
