@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from shared_scheduler.daemon.endings import INTERRUPTED
 from shared_scheduler.release import release
 
 PROG = "compute-agent"
@@ -23,6 +24,13 @@ EXIT_UNEXPECTED = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until a signal.  Return the exit code."""
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:  # before the agent handles it
+        return INTERRUPTED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the handler that reloads is installed
     try:
         from shared_scheduler.novalib.threading_backend import choose_threads

@@ -4,7 +4,7 @@
     compute-agent-status --config-file /etc/nova/nova.conf
 
 The exit code is 0 if the agent judges claims of its node, 1 with one line for each reason if it does not, and 2 if no
-agent answers.  Run it as the user of the agent.
+agent answers.  Run it as the user of the agent.  After a signal, the exit code is 128 plus its number.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ import json
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from compute_agent.conf import status_socket_path
 from shared_scheduler.daemon import admin
+from shared_scheduler.daemon.endings import exit_code_of
 from shared_scheduler.release import release
-
-with warnings.catch_warnings():
-    warnings.filterwarnings("ignore", r"\s*Eventlet is deprecated")  # oslo.messaging imports it
-    from compute_agent.sources import nova_conf
 
 PROG = "compute-agent-status"
 #: the question that the agent answers
@@ -33,6 +31,14 @@ NOT_READY, NO_ANSWER = 1, 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Ask the agent and print the answer.  Return the exit code."""
     args = _parser().parse_args(arguments)
+    return exit_code_of(partial(_ask, args), called=PROG, unforeseen=NO_ANSWER)
+
+
+def _ask(args: argparse.Namespace) -> int:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"\s*Eventlet is deprecated")  # oslo.messaging imports it
+        from compute_agent.sources import nova_conf
+
     given = [word for file in args.config_file or () for word in ("--config-file", file)]
     try:
         conf = nova_conf.load(given, PROG, release())

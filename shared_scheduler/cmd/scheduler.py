@@ -13,6 +13,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from shared_scheduler.daemon.endings import INTERRUPTED
 from shared_scheduler.release import release
 
 #: The name in ``ps`` and for the probes of deployments (``doc/source/admin/deployers.rst``), as long as Linux keeps it.
@@ -21,6 +22,13 @@ PROCESS_NAME = "shared-scheduler"[:15]
 
 def main() -> int:
     """Run the service until a signal ends it.  Returns the exit code (``nova.process``)."""
+    try:
+        return _serve()
+    except KeyboardInterrupt:  # before the service handles it
+        return INTERRUPTED
+
+
+def _serve() -> int:
     with contextlib.suppress(OSError):  # workers are started by the interpreter and would have its name
         Path("/proc/self/comm").write_text(PROCESS_NAME)
     if "--version" in sys.argv[1:]:

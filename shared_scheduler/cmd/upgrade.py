@@ -2,7 +2,7 @@
 """``shared-scheduler-status upgrade check``: run it before the first start, and before each upgrade.
 
 Takes the arguments of ``nova-status``.  Exit codes as there: 0 success, 1 warnings, 2 failures, 255 when the checks
-could not run.
+could not run, 128 plus the number of the signal after a signal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from functools import partial
 
+from shared_scheduler.daemon.endings import exit_code_of
 from shared_scheduler.release import release
 
 PROGRAM = "shared-scheduler-status"
@@ -24,6 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "--version" in arguments:
         print(f"{PROGRAM} {release()}")
         return 0
+    return exit_code_of(partial(_check, arguments), called=PROGRAM, unforeseen=NOT_RUN)
+
+
+def _check(arguments: Sequence[str]) -> int:
     from oslo_config import cfg
 
     from shared_scheduler.novalib import threading_backend
