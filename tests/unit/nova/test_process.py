@@ -261,6 +261,17 @@ def test_options_of_placement_that_cannot_work_end_in_one_line(tmp_path: Path, o
     assert "does not answer" not in output and "Traceback" not in output
 
 
+@pytest.mark.parametrize("wrong", ["alternates = three", "merged_moves = resizes", "records_rows_max = many"])
+def test_a_wrong_value_ends_the_start_also_if_the_option_is_read_later(tmp_path: Path, wrong: str) -> None:
+    file = tmp_path / "nova.conf"
+    file.write_text(f"[DEFAULT]\ntransport_url = fake://\n[shared_scheduler]\n{wrong}\n")
+
+    [line] = refused(file).splitlines()
+
+    name, _, value = wrong.partition(" = ")
+    assert f"[shared_scheduler] Value for option {name} from {file} is not valid" in line and value in line
+
+
 def test_a_report_that_is_asked_for_too_early_does_not_end_the_start(tmp_path: Path) -> None:
     """A supervisor asks all of its workers, also one that it has just started again."""
     # given a scheduler that waits for its message queue

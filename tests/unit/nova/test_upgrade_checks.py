@@ -8,9 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from nova.conf import paths
 from oslo_config import cfg
 from oslo_upgradecheck.upgradecheck import Code
 
+from shared_scheduler.conf import opts
 from shared_scheduler.nova import upgrade_checks
 from shared_scheduler.nova.upgrade_checks import (
     WITHOUT_EFFECT,
@@ -23,6 +25,7 @@ from shared_scheduler.nova.upgrade_checks import (
     releases_result,
     retries_result,
     senders_result,
+    values_result,
 )
 from tests.unit.nova.conftest import CONF
 
@@ -126,6 +129,22 @@ def test_a_set_option_without_effect_is_named(tmp_path: Path) -> None:
     assert (result.code, "[scheduler] workers" in str(result.details)) == (Code.WARNING, True)
     assert "max_placement_results" not in str(result.details)
     assert options_result(read()).code is Code.SUCCESS
+
+
+def test_a_wrong_value_is_a_failure_also_if_no_check_needs_the_option(tmp_path: Path) -> None:
+    file = tmp_path / "nova.conf"
+
+    def checked(text: str) -> Any:
+        file.write_text(f"[shared_scheduler]\n{text}\n")
+        conf = cfg.ConfigOpts()
+        opts.register(conf)
+        paths.register_opts(conf)
+        conf([], default_config_files=[str(file)], default_config_dirs=[])
+        return values_result(conf.shared_scheduler)
+
+    assert checked("alternates = 3").code is Code.SUCCESS
+    result = checked("alternates = three")
+    assert (result.code, f"alternates from {file}" in str(result.details)) == (Code.FAILURE, True)
 
 
 @pytest.mark.parametrize(("mode", "code"), [("off", Code.WARNING), ("accept", Code.WARNING), ("require", Code.SUCCESS)])
