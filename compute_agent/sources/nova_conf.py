@@ -16,7 +16,7 @@ from oslo_log import log
 
 from compute_agent import conf as agent_conf
 from compute_agent.sources import novas_options
-from shared_scheduler.daemon.config_files import unreadable_named
+from shared_scheduler.daemon.config_files import check_values, unreadable_named
 from shared_scheduler.transport.urls import register_messaging_options
 
 
@@ -40,8 +40,7 @@ def load(arguments: Sequence[str], prog: str, version: str) -> Any:
     try:
         with unreadable_named():
             conf(list(arguments), project="nova", prog=prog, version=version)
-        for opt in agent_conf.AGENT_OPTS:
-            getattr(conf.compute_agent, opt.dest)
+        check_values(conf.compute_agent, agent_conf.GROUP.name, agent_conf.AGENT_OPTS)
         if not conf.transport_url:
             raise ConfigError("[DEFAULT] transport_url is not set: copy it from nova-compute")
         _ = (conf.host, conf.state_path)
@@ -96,7 +95,6 @@ def check_files(conf: Any) -> None:
     try:
         with unreadable_named():
             probe([], default_config_files=conf.config_file, default_config_dirs=conf.config_dir)
-        for opt in agent_conf.AGENT_OPTS:
-            getattr(probe.compute_agent, opt.dest)
+        check_values(probe.compute_agent, agent_conf.GROUP.name, agent_conf.AGENT_OPTS)
     except (cfg.Error, ValueError) as error:
         raise ConfigError(f"nova.conf: {error}") from error

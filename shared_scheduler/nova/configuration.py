@@ -15,7 +15,7 @@ from oslo_config import cfg
 
 from shared_scheduler.conf import opts
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
-from shared_scheduler.daemon.config_files import unreadable_named
+from shared_scheduler.daemon.config_files import check_values, unreadable_named
 from shared_scheduler.decision.decision_settings import DecisionSettings, SpreadImages
 from shared_scheduler.sync.read_registry import SOURCES, Source
 from shared_scheduler.table.numbers import DefaultRatios
@@ -64,8 +64,7 @@ def check_files() -> None:
     with unreadable_named():
         probe(args=[], default_config_files=CONF.config_file, default_config_dirs=CONF.config_dir)
     for group, options in groups.items():
-        for option in options:
-            getattr(probe[group], option.dest)
+        check_values(probe[group], group, options)
 
 
 def request_timeout_s() -> float:

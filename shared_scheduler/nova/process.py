@@ -30,7 +30,7 @@ from sqlalchemy import exc as sa_exc
 
 from shared_scheduler.conf import opts
 from shared_scheduler.conf.mode import Mode
-from shared_scheduler.daemon.config_files import unreadable_named
+from shared_scheduler.daemon.config_files import check_values, unreadable_named
 from shared_scheduler.daemon.guru_meditation import Product, in_another_thread, report_on_signal
 from shared_scheduler.daemon.log_setup import LogError, LogUnavailableError, set_up
 from shared_scheduler.daemon.telemetry_address import TelemetryError, TelemetryUnavailableError
@@ -116,6 +116,7 @@ def main(argv: Sequence[str]) -> int:
 def prepare(argv: Sequence[str]) -> None:
     """Set up configuration, logging and Nova's messaging.
 
+    :raises cfg.Error: when a file cannot be read, or a value of ours is not allowed
     :raises LogError: when the log cannot be written
     :raises TransportUrlError: when ``transport_url`` cannot be used
     """
@@ -125,6 +126,7 @@ def prepare(argv: Sequence[str]) -> None:
     name = PROGRAM if HELP.isdisjoint(argv) else COMMAND  # the help has no configuration to find
     with unreadable_named():
         config.parse_args(list(argv), prog=name, init_rpc=False)
+    check_values(CONF.shared_scheduler, opts.GROUP.name, opts.ALL)
     set_up(CONF, "nova")
     _broker()  # before Nova parses the URL, because its error shows part of a password that is not escaped
     rpc.init(CONF)

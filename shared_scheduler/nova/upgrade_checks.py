@@ -24,7 +24,7 @@ from oslo_upgradecheck.upgradecheck import Code, Result, UpgradeCommands
 from shared_scheduler.conf import opts
 from shared_scheduler.conf.mode import Mode
 from shared_scheduler.daemon import admin
-from shared_scheduler.daemon.config_files import unreadable_named
+from shared_scheduler.daemon.config_files import check_values, unreadable_named
 from shared_scheduler.nova.databases import NovaApiDatabase
 from shared_scheduler.nova.placement_file import RETRIES, RETRIES_WANTED, USUAL_FILE, conflict_retries
 from shared_scheduler.nova.placement_transport import ReportClientTransport
@@ -117,6 +117,10 @@ class UpgradeChecks(UpgradeCommands):
         return options_result(CONF)
 
     @_safely
+    def _check_values(self) -> Result:
+        return values_result(CONF.shared_scheduler)
+
+    @_safely
     def _check_mode(self) -> Result:
         ours = CONF.shared_scheduler
         if ours.mode != Mode.SHADOW:
@@ -141,6 +145,7 @@ class UpgradeChecks(UpgradeCommands):
         ("State channels", _check_channels),
         ("Senders of messages", _check_senders),
         ("Options without effect", _check_options),
+        ("Values of options", _check_values),
         ("Mode", _check_mode),
         ("Releases of the peers", _check_releases),
     )
@@ -269,6 +274,15 @@ def options_result(conf: Any) -> Result:
     if lines:
         return Result(Code.WARNING, "; ".join(lines))
     return Result(Code.SUCCESS, "none is set")
+
+
+def values_result(options: Any) -> Result:
+    """Whether each option of this scheduler has a value that it accepts."""
+    try:
+        check_values(options, opts.GROUP.name, opts.ALL)
+    except cfg.Error as error:
+        return _failure(str(error))
+    return Result(Code.SUCCESS, f"those of [{opts.GROUP.name}] are accepted")
 
 
 def mode_result(mode: str, problem: str, keeps_records: bool) -> Result:
