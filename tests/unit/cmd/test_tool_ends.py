@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,3 +50,18 @@ def test_started_processes_are_ended(tmp_path: Path, venvs: Path) -> None:
     finally:
         tool.kill()
         tool.wait()
+
+
+@pytest.mark.parametrize("tool", ["draw", "screenshots"])
+def test_a_tool_without_arguments_does_nothing_if_it_gets_one(tool: str, venvs: Path, tmp_path: Path) -> None:
+    # given a copy of the tool, so that it finds nothing to write
+    here = tmp_path / "tools"
+    here.mkdir()
+    for name in (tool, "entry.py"):
+        shutil.copy(TOOLS / name, here / name)
+    environment = os.environ | {"SHARED_SCHEDULER_VENVS": str(venvs)}
+
+    done = subprocess.run([here / tool, "--help"], env=environment, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"tools/{tool}: takes no arguments\n"
