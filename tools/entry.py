@@ -11,8 +11,11 @@ HERE = Path(__file__).resolve().parent
 VENVS = Path(os.environ.get("SHARED_SCHEDULER_VENVS", HERE.parent / ".venv"))
 
 
-def run(module: str) -> int:
+def run(module: str, takes_arguments: bool = True) -> int:
     """Call `main` of this module; returns the exit code. Any Python from 3.11 on may call it."""
+    if len(sys.argv) > 1 and not takes_arguments:
+        print(f"tools/{Path(sys.argv[0]).name}: takes no arguments", file=sys.stderr)
+        return 2
     python = VENVS.absolute() / "nova" / "bin" / "python"
     if Path(sys.prefix) != python.parent.parent:
         if not python.exists():
