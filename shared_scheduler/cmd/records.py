@@ -3,8 +3,8 @@
 of what a scheduler knows of a node, and changes of allocations by other writers.
 
 The columns and their words are defined below.  All conditions must be met.  ``--follow`` goes on with new
-records until it is interrupted.  The exit code is 0 if there is such a record, 1 if there is none, and 2 if
-the records cannot be read.
+records until it is interrupted.  ``--format json`` prints each record as one object on a line.  The exit code
+is 0 if there is such a record, 1 if there is none, and 2 if the records cannot be read.
 """
 
 from __future__ import annotations
