@@ -376,7 +376,7 @@ def test_the_story_of_a_host(ask: Ask) -> None:
         (["--records", "/proc/self/typo.jsonl"], "records_file: there is no file /proc/self/typo.jsonl"),
         (["--records", "what://no"], "records_connection: "),
         (["--records", "mysql://nova@db/records"], "write mysql+pymysql://"),
-        (["--config-file", "/nowhere/nova.conf"], "records_file: "),
+        (["--config-file", "/nowhere/nova.conf"], "the configuration: "),
     ],
 )
 def test_records_that_cannot_be_read_are_one_clear_line(
