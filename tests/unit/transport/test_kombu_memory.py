@@ -13,7 +13,7 @@ import pytest
 from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.bus import Bus
 from shared_scheduler.transport.gathering import Gathering
-from shared_scheduler.transport.kombu_bus import NAME_MAX_CHARS, KombuBus, exchange_of
+from shared_scheduler.transport.kombu_bus import NAME_MAX_CHARS, KombuBus, KombuEndpoint, exchange_of
 from shared_scheduler.transport.urls import parse_transport_url
 from tests.unit.transport.mailbox import PATIENCE_S, Mailbox, eventually
 
@@ -78,14 +78,22 @@ def test_a_reader_knows_whether_further_messages_wait(post: Post, monkeypatch: p
     monkeypatch.setattr(transport_settings, "BATCH_MAX_S", PATIENCE_S)
     scheduler, agent = post.scheduler(), post.agent("memory-8")
     scheduler.awake.clear()
-    for number in range(50):
-        agent.endpoint.broadcast(b"%d" % number)
+    broadcast_50(agent)
     # when it reads on
     scheduler.awake.set()
     eventually(lambda: len(scheduler.bodies) == 50, "all received")
     # then it knows after each full batch that more may wait, and after the last one that it has read all
     assert [more for size, more in zip(scheduler.batches, scheduler.more, strict=True) if size == 20].count(True) >= 1
     assert scheduler.batches[-1] < 20 and scheduler.more[-1] is False
+
+
+def broadcast_50(sender: Mailbox) -> None:
+    """Send 50 messages; afterwards all of them are with the broker."""
+    for number in range(50):
+        sender.endpoint.broadcast(b"%d" % number)
+    assert isinstance(sender.endpoint, KombuEndpoint) and sender.endpoint._link is not None
+    outbox = sender.endpoint._link.outbox
+    eventually(lambda: len(outbox) == 0, "all are sent")
 
 
 def test_what_waits_already_is_read_without_letting_more_gather(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,8 +104,7 @@ def test_what_waits_already_is_read_without_letting_more_gather(post: Post, monk
     waited_after: list[int] = []  # how many messages had been read when others were left to gather
     monkeypatch.setattr(Gathering, "wait", lambda _: waited_after.append(len(scheduler.bodies)))
     scheduler.awake.clear()
-    for number in range(50):
-        agent.endpoint.broadcast(b"%d" % number)
+    broadcast_50(agent)
     # when it reads on
     scheduler.awake.set()
     eventually(lambda: len(scheduler.bodies) == 50, "all received")
