@@ -480,6 +480,7 @@ class AgentCore:
         ending = self.ledger.release(release.claim_id, release.consumer, release.scheduler)
         if ending is not None:
             self._note_endings([ending], now)
+        if ending is not None and not release.never_written:
             self._read_placement_soon(now)  # perhaps Placement refused it, because the mirror is stale
         if not self.ledger.mirror.allocations_of(release.consumer):
             return

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from cachetools import FIFOCache
 
-from shared_scheduler.core.claim_state import ClaimState, Intent, OpenClaim
+from shared_scheduler.core.claim_state import ClaimState, OpenClaim
 from shared_scheduler.core.effects import Send
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.step import Fact, Step, Timers
@@ -75,7 +75,7 @@ class AgentCasts:
         self._in_flight_of: dict[str, int] = {}  # node -> their number
         #: the nodes to which no more claim may be cast
         self.crowded: frozenset[str] = frozenset()
-        self._released: FIFOCache[str, Intent] = FIFOCache(settings.released_max)
+        self._released: FIFOCache[str, Send] = FIFOCache(settings.released_max)  # claim id -> its Release
         #: those of them that ended before the agent had answered: their increments are listened for
         self._unanswered: FIFOCache[str, None] = FIFOCache(settings.released_max)
         #: those of them that ended as LATE: their verdicts are listened for
@@ -200,19 +200,20 @@ class AgentCasts:
         """Cast the Release of a claim that ends, if an agent knows the claim or may have seen what it wrote."""
         if not (claim.intent.by_agent or self._agent_speaks_for(claim.intent.node)):
             return
-        self._released[claim.claim_id] = claim.intent
         if not claim.accepted:
             self._unanswered[claim.claim_id] = None
-        self._cast_release(step, claim.claim_id, claim.intent)
+        self._released[claim.claim_id] = release = self._release_of(claim)
+        step.emit(release)
 
     def _agent_speaks_for(self, node: str) -> bool:
         """Whether an agent reports now.  It may have started after the write, and count what it saw in Placement."""
         return node in self._table and self._table.freshness(node) is not Freshness.PROVISIONAL
 
-    def _cast_release(self, step: Step, claim_id: str, intent: Intent) -> None:
+    def _release_of(self, claim: OpenClaim) -> Send:
+        intent, is_awaited = claim.intent, claim.state is ClaimState.CLAIMING
         sender = self._identity.address(intent.cell)
-        message = Release(claim_id, intent.node, sender, intent.consumer)
-        step.emit(Send(intent.cell, agent_address(intent.host), message, cause=intent.request_id))
+        message = Release(claim.claim_id, intent.node, sender, intent.consumer, never_written=is_awaited)
+        return Send(intent.cell, agent_address(intent.host), message, cause=intent.request_id)
 
     def listen_for(self, claim: OpenClaim) -> None:
         """Listen for the verdict of a claim that has ended as LATE, as long as it would have been waited for."""
@@ -228,8 +229,8 @@ class AgentCasts:
     def late_verdict(self, step: Step, verdict: Verdict) -> None:
         """Handle the verdict of a claim that is not in flight: if it was released, report that the agent has answered,
         and cast the Release again if the agent has accepted the claim."""
-        intent = self._released.get(verdict.claim_id)
-        if intent is None or intent.node != verdict.node:
+        release = self._released.get(verdict.claim_id)
+        if release is None or release.message.node != verdict.node:
             return
         self._unanswered.pop(verdict.claim_id, None)
         late = self._late.pop(verdict.claim_id, None)
@@ -238,4 +239,4 @@ class AgentCasts:
             self.limit.answered(verdict.node, step.now - late.began_s)
         step.report(LateVerdict(verdict.node, came=True))
         if verdict.accepted:
-            self._cast_release(step, verdict.claim_id, intent)
+            step.emit(release)

@@ -543,6 +543,8 @@ LAYOUTS: Mapping[int, Layout] = {
         _id("node"),
         _address("scheduler"),
         _id("consumer"),
+        _same("never_written", flag),
+        later=1,
     ),
     8: _layout(
         Verdict,

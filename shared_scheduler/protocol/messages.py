@@ -233,13 +233,15 @@ class Claim:
 class Release:
     """A scheduler releases a claim: it was not, and will not be, written to Placement.
 
-    Idempotent.  A release that overtakes its claim makes the agent refuse that claim.
+    Idempotent.  A release that overtakes its claim makes the agent refuse that claim.  ``never_written``: Placement was
+    not asked to write the claim, so what it has is no reason for the release; False if it may be, and by default.
     """
 
     claim_id: str
     node: str
     scheduler: str
     consumer: str
+    never_written: bool = False
 
 
 @dataclass(frozen=True, slots=True)

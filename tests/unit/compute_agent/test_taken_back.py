@@ -44,6 +44,23 @@ def test_a_release_makes_the_agent_read_its_inventories() -> None:
     assert accepted.accepted and not again.accepted
 
 
+def test_the_release_of_a_claim_that_was_never_written_reads_nothing() -> None:
+    # given a node that was read a moment ago
+    node = Node(vcpus=1)
+    node.start()
+    node.pass_s(2)
+    node.done.clear()
+
+    # when a claim that we accepted is released before Placement was asked, because our verdict came too late
+    node.send(claim("c1"))
+    node.send(Release("c1", NODE, SCHEDULER, "instance-of-c1", never_written=True))
+    node.pass_s(2)
+
+    # then its room is free, and there is no reason to read Placement
+    assert said(node.send(claim("c2")), Verdict)[0].accepted
+    assert not [effect for effect in node.done if isinstance(effect, (ReadTree, ReadAllocations))]
+
+
 def test_consecutive_releases_cost_one_read_a_second() -> None:
     node = Node(vcpus=1)
     node.start()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.verdict_limit import FIRST_S, SHORTEST_S, VerdictLimit
-from shared_scheduler.protocol.messages import Claim, Heartbeat
+from shared_scheduler.protocol.messages import Claim, Heartbeat, Release
 from tests.unit.core.scheduler_driver import (
     SchedulerDriver,
     claims_in,
@@ -59,6 +60,26 @@ def test_a_deaf_agent_costs_a_request_no_more_than_200_ms() -> None:
     effects = driver.accept(deaf, sequence=20)
     assert releases_in(effects) == [deaf.claim_id] and len(effects) == 1
     driver.idle()
+
+
+def test_the_releases_of_a_late_claim_tell_that_it_was_never_written() -> None:
+    # given an agent that was late
+    driver = with_quick_agents()
+    deaf = only_claim(driver.ask())
+    at_once = driver.wait(0.2)
+    # when it accepts after all, then both releases tell it that Placement was never asked
+    assert never_written_in(at_once) == never_written_in(driver.accept(deaf, sequence=20)) == [True]
+
+
+def test_the_release_of_a_claim_that_placement_has_refused_tells_that_it_was_asked() -> None:
+    driver = with_quick_agents()
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask()), sequence=20))
+    assert never_written_in(driver.written(write, ev.WriteCode.NO_CAPACITY)) == [False]
+
+
+def never_written_in(effects: Sequence[ef.Effect]) -> list[bool]:
+    sends = (effect for effect in effects if isinstance(effect, ef.Send))
+    return [send.message.never_written for send in sends if isinstance(send.message, Release)]
 
 
 def test_the_node_of_a_late_agent_is_selected_last_until_it_answers() -> None:

@@ -97,6 +97,7 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Increment(NODE, EPOCH, 2, consumers={SERVER: Consumer(ALLOCATIONS, True, GROUP)}),
     Release(CLAIM, NODE, SCHEDULER, SERVER),
+    Release(CLAIM, NODE, SCHEDULER, SERVER, never_written=True),
     Verdict(CLAIM, NODE, EPOCH, True, None, 8, (INCREMENT,)),
     Verdict(
         CLAIM,
