@@ -176,6 +176,16 @@ def test_an_embedded_agent_has_neither_process_nor_socket(tmp_path: Path) -> Non
     assert [s.name for s in services.plan(layout, wanted).values() if s.kind in ("agent", "compute")] == ["c1", "c2"]
 
 
+@pytest.mark.parametrize(("durable", "when"), [(False, 2), (True, 1)])
+def test_the_commits_of_mariadb_wait_for_the_disk_only_where_asked(tmp_path: Path, durable: bool, when: int) -> None:
+    layout = Layout(tmp_path)
+    layout.prepare()
+
+    mariadb = services.plan(layout, CloudSettings(durable=durable))["mariadb"]
+
+    assert [one for one in mariadb.argv if "flush-log" in one] == [f"--innodb-flush-log-at-trx-commit={when}"]
+
+
 def test_a_broker_of_another_directory_with_a_store_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = Layout(tmp_path)
     layout.prepare()

@@ -98,6 +98,8 @@ def parser() -> argparse.ArgumentParser:
                      help="number of processes that run the agents (default 1)")  # fmt: skip
     own.add_argument("--placement-app", action="store_true",
                      help="run Placement with the write path of shared_scheduler.placement_app")  # fmt: skip
+    own.add_argument("--durable", action="store_true",
+                     help="each commit of MariaDB waits for the disk (default: once a second)")  # fmt: skip
     own.add_argument("--profile", default="", metavar="DIR", help="write CPU profiles of the scheduler to DIR")
     own.add_argument("--data", type=Path, metavar="DIR", help="directory of all files (default: a temporary directory)")
     own.add_argument("--keep", action="store_true", help="do not remove the temporary directory, which has the logs")
@@ -135,10 +137,10 @@ def measure(asked: argparse.Namespace, progress: ProgressLine) -> Results:
         burst=asked.burst, limit_s=asked.limit,
         repeats=asked.repeats, callers=asked.callers, seconds=asked.seconds, least=asked.least,
         agent_processes=asked.agent_processes, profile=asked.profile, placement_app=asked.placement_app,
-        pack=asked.pack,
+        pack=asked.pack, durable=asked.durable,
     )  # fmt: skip
     results = Results(machine.describe(), asdict(plan))
-    with opened(asked.data, asked.keep, progress.say, asked.placement_app) as world:
+    with opened(asked.data, asked.keep, progress.say, asked.placement_app, asked.durable) as world:
         try:
             contest.run(world, plan, results, progress)
         except (KeyboardInterrupt, SystemExit, LabError) as error:  # SystemExit: ended by a signal

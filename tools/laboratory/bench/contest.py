@@ -96,6 +96,8 @@ class Plan:
     """Whether the hosts with the least free are preferred, instead of those with the most."""
     placement_app: bool = False
     """Whether Placement has the write path of `shared_scheduler.placement_app`."""
+    durable: bool = False
+    """Whether each commit of MariaDB waits for the disk."""
     takes_over_after_s: float = 1.0
     """How long a simulated nova-compute needs until its tracker counts a new server; the build ends `SPAWN_S` later."""
 

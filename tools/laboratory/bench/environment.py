@@ -164,10 +164,10 @@ class World:
 
 
 @contextmanager
-def opened(data: Path | None, keep: bool, say: Say, placement_app: bool) -> Iterator[World]:
+def opened(data: Path | None, keep: bool, say: Say, placement_app: bool, durable: bool) -> Iterator[World]:
     """A world in `data`, or in a new temporary directory that is removed unless `keep`."""
     directory = data or Path(tempfile.mkdtemp(prefix="ssb-"))
-    world = World(directory, say, dataclasses.replace(SETTINGS, placement_app=placement_app))
+    world = World(directory, say, dataclasses.replace(SETTINGS, placement_app=placement_app, durable=durable))
     guard = Guard(world.processes, None if data or keep else directory)
     try:
         world.open()

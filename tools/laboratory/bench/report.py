@@ -255,7 +255,8 @@ def introduction(results: Results) -> str:
     loads = loads or machine["load"]
     return (
         f"Commit {machine['commit']}; {machine['cores']} cores of {machine['processor']}, {machine['memory_gb']} GB, "
-        f"kernel {machine['kernel']}; Python {machine['python']}{_speed(machine)}, MariaDB {machine['mariadb']}, "
+        f"kernel {machine['kernel']}; Python {machine['python']}{_speed(machine)}, MariaDB {machine['mariadb']}"
+        f"{' whose commits wait for the disk' if results.plan.get('durable') else ''}, "
         f"RabbitMQ {machine['rabbitmq']}; {packages}. Medians of the repeats, their extremes in brackets; "
         f"ratios are taken repeat by repeat. Load average before the measurements: {min(loads)} to {max(loads)} "
         f"(the benchmark itself makes about 2 to 3 of it)."

@@ -76,6 +76,8 @@ class CloudSettings:
     placement_processes: int = 2
     placement_app: bool = False
     """Run Placement with the write path of `shared_scheduler.placement_app`."""
+    durable: bool = False
+    """Each commit of MariaDB waits for the disk, as by default. Off: its log is written once a second."""
     rabbitmq: str = field(default_factory=chosen)
     """Directory that the broker was unpacked into; empty: the installed one."""
     rabbitmq_options: dict[str, str] = field(default_factory=dict)

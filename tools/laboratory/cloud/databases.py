@@ -25,8 +25,8 @@ OUTPUT_LINES_MAX = 200
 CELL0_UUID = "00000000-0000-0000-0000-000000000000"
 
 
-def server_argv(layout: Layout) -> list[str]:
-    """The command line of the private server. Its data survive a kill -9, but not a power failure.
+def server_argv(layout: Layout, durable: bool = False) -> list[str]:
+    """The command line of the private server. Its data survive a kill -9, and a power failure if they are `durable`.
 
     Its temporary directory is its own, because a server removes the temporary tables of others there when it starts.
     """
@@ -36,7 +36,7 @@ def server_argv(layout: Layout) -> list[str]:
         f"--bind-address={LOOPBACK}", f"--socket={layout.run / 'mysql.sock'}",
         f"--pid-file={layout.run / 'mariadbd.pid'}",
         "--skip-name-resolve", "--max-connections=1000", "--innodb-buffer-pool-size=256M",
-        "--innodb-flush-log-at-trx-commit=2", *as_user(),
+        f"--innodb-flush-log-at-trx-commit={1 if durable else 2}", *as_user(),
     ]  # fmt: skip
 
 

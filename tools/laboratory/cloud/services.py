@@ -51,7 +51,7 @@ def check_installed(layout: Layout, rabbitmq: str, program: str) -> None:
 def plan(layout: Layout, settings: CloudSettings) -> dict[str, Service]:
     """All services of these settings, by name, in the order in which they are shown."""
     services = [
-        *_infrastructure(layout, brokers.Programs(settings.rabbitmq)),
+        *_infrastructure(layout, settings),
         *_apis(layout, settings), *_conductors(layout, settings), *_launchers(layout, settings),
         *(_scheduler(layout, settings, index) for index in range(1, settings.scheduler_total() + 1)),
         *_computes(layout, settings),
@@ -59,13 +59,15 @@ def plan(layout: Layout, settings: CloudSettings) -> dict[str, Service]:
     return {service.name: service for service in services}
 
 
-def _infrastructure(layout: Layout, programs: brokers.Programs) -> list[Service]:
+def _infrastructure(layout: Layout, settings: CloudSettings) -> list[Service]:
     ports = layout.ports
     place = brokers.Place(
         f"cloud-{layout.mark}@localhost", layout.data / "rabbitmq", layout.etc / "rabbitmq", layout.log,
         ports["rabbitmq"], ports["rabbitmq-dist"], ports["epmd"],
     )  # fmt: skip
-    mariadb = Service("mariadb", "mariadb", tuple(databases.server_argv(layout)), layout.log_of("mariadb"),
+    programs = brokers.Programs(settings.rabbitmq)
+    argv = databases.server_argv(layout, settings.durable)
+    mariadb = Service("mariadb", "mariadb", tuple(argv), layout.log_of("mariadb"),
                       ready=lambda: probes.database_answers(layout), needs=("databases",),
                       stop_grace_s=SLOW_STOP_S)  # fmt: skip
     return [mariadb, *brokers.services(programs, place, lambda: probes.broker_answers(layout), SLOW_STOP_S)]
