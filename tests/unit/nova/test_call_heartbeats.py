@@ -56,7 +56,7 @@ def test_a_call_that_lasts_long_sends_heartbeats_although_one_fails() -> None:
 
 
 def test_calls_need_one_thread_altogether(monkeypatch: pytest.MonkeyPatch) -> None:
-    # given calls that are answered at once, of a caller that waits for heartbeats
+    # given calls of a caller that waits for heartbeats: one that lasts, because the thread ends without calls
     started, start, here = list[str](), threading.Thread.start, threading.current_thread()
 
     def noted(thread: threading.Thread) -> None:
@@ -66,7 +66,10 @@ def test_calls_need_one_thread_altogether(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(threading.Thread, "start", noted)
     heartbeats = calls(lambda: "answer")
-    # when many come
+    lasts = heartbeats._call_of(Incoming(600))
+    assert lasts is not None
+    heartbeats._add(lasts)
+    # when many come that are answered at once
     answers = {heartbeats.dispatch(Incoming(60)) for _ in range(20)}
     # then one thread was started for all
     assert (answers, started) == ({"answer"}, ["call-heartbeats"])
